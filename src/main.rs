@@ -14,6 +14,7 @@ use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge};
 use runner::words::streams::{self, tell};
+use runner::words::text::counted;
 use runner::{report, train};
 
 fn main() -> ExitCode {
@@ -104,13 +105,13 @@ fn measure<E: Executor>(
         print(&write_report(store.folder(), &store.results(recipe, &|text| tell(text))?)?)?;
     }
     if args.trace {
-        tell(format!("where the time of a step went: runner profile {}", store.folder().display()));
+        tell(format!("`runner profile {}` shows where the time of a step went", store.folder().display()));
     }
     tell(summary);
     Ok(ExitCode::from(summary.exit_code()))
 }
 
-/// Every recipe is checked, also after a wrong one.
+/// Checks every recipe, also after one that is wrong.
 fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for path in recipes {
@@ -118,7 +119,8 @@ fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> Result<E
             Ok(recipe) => {
                 let elsewhere =
                     recipe.elsewhere_notice().map_or(String::new(), |notice| format!("; {notice}"));
-                print(&format!("{}: {} cells, all valid{elsewhere}", path.display(), recipe.cells.len()))?;
+                let cells = counted(recipe.cells.len(), "cell");
+                print(&format!("{}: {cells}, all valid{elsewhere}", path.display()))?;
             }
             Err(error) => code = failure(&error.into()),
         }
@@ -126,7 +128,7 @@ fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> Result<E
     Ok(code)
 }
 
-/// Prints what a command was asked for.
+/// Prints the result of a command.
 fn print(text: &str) -> Result<()> {
     streams::print(text).into_diagnostic().wrap_err("cannot write to standard output")
 }
@@ -141,7 +143,7 @@ fn failure(error: &miette::Report) -> ExitCode {
     })
 }
 
-/// Writes the tables, charts and documents of a results folder; its table and the names of the files.
+/// Writes the tables, charts and documents of a results folder; returns its table and the names of the files.
 fn write_report(folder: &Path, results: &Results) -> Result<String> {
     let files = report::write(folder, &results.recipe, &results.rows)?;
     let names = files.iter().map(|file| format!("\n{}", file.display()));

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A recipe by an array of HyperQueue tasks, each of which measures its part of the cells into one shared folder:
+# Runs a recipe as an array of HyperQueue tasks. Each measures its part of the cells into one shared folder:
 #
 #   examples/cluster/hyperqueue.sh recipes/overlap.toml /shared/results 8
 #
-# Workers that end are no failure: HyperQueue starts their tasks again, and finished rows stay.
+# A worker that ends is not a failure: HyperQueue starts its tasks again, and finished rows stay.
 set -eu
 
 recipe=${1:?usage: hyperqueue.sh RECIPE RESULTS PARTS}
 results=${2:?usage: hyperqueue.sh RECIPE RESULTS PARTS}
 parts=${3:?usage: hyperqueue.sh RECIPE RESULTS PARTS}
 
-# HyperQueue numbers its tasks by HQ_TASK_ID. 75: a busy device or a full disk, worth another try.
+# HyperQueue numbers its tasks in HQ_TASK_ID. 75 means a busy device or a full disk, which is worth another try.
 task='for try in 1 2 3; do
   runner run "$1" --results "$2" --shard "$3"; code=$?
   [ $code = 75 ] || break

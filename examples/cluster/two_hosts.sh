@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# `runner join` over two hosts that are one machine with two GPUs. NCCL takes them for two by NCCL_HOSTID, and speaks over
-# its network transport; the last lines say so.
+# Runs `runner join` over two hosts that are really one machine with two GPUs. Because NCCL_HOSTID differs, NCCL treats
+# them as two hosts and uses its network transport; the last lines of the output show this.
 #
-#   examples/cluster/two_hosts.sh RECIPE RESULTS [more arguments of runner join, as --cell 5]
+#   examples/cluster/two_hosts.sh RECIPE RESULTS [more arguments of runner join, for example --cell 5]
 set -u
 
 recipe=${1:?usage: two_hosts.sh RECIPE RESULTS}
 results=${2:?usage: two_hosts.sh RECIPE RESULTS}
 shift 2
 
-# What torchrun sets in a process that is alone on its host.
+# What torchrun sets for a process that is alone on its host.
 export WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_WORLD_SIZE=2
 export MASTER_ADDR=127.0.0.1 MASTER_PORT="${MASTER_PORT:-29517}" TORCHELASTIC_RUN_ID=$$
 mkdir -p "$results"

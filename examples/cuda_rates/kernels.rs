@@ -13,7 +13,7 @@ use runner::ops::kernels::elementwise::{add, cast};
 use runner::ops::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
 use runner::ops::kernels::gelu::{gelu, gelu_backward};
 use runner::ops::kernels::heads::{merge_heads, split_heads};
-use runner::ops::kernels::norm::{layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
+use runner::ops::kernels::norm::{norm, norm_backward};
 use runner::ops::kernels::rope::rope;
 use runner::ops::kernels::sgd::{SgdStep, sgd};
 use runner::ops::kernels::softmax::{Mask, masked_softmax, masked_softmax_backward};
@@ -65,25 +65,18 @@ fn norms(bench: &mut Bench) {
         {
             let (x, g) = (large(&[tokens, width], x_type), large(&[tokens, width], g_type));
             let weight = large(&[width], x_type);
-            let (_, rstd) = rms_norm(&x, &weight, 1e-5, g_type);
             let elements = tokens * width;
-            let bytes = elements * (x_type.size() + g_type.size());
-            bench.rate(&format!("rms_norm [{tokens}, {width}] {name}"), bytes, || {
-                drop(rms_norm(&x, &weight, 1e-5, g_type));
-            });
-            let bytes = elements * (2 * x_type.size() + g_type.size());
-            bench.rate(&format!("rms_norm_backward [{tokens}, {width}] {name}"), bytes, || {
-                drop(rms_norm_backward(&x, &weight, &rstd, &g, None));
-            });
-            let (_, mean, rstd) = layer_norm(&x, &weight, &weight, 1e-5, g_type);
-            let bytes = elements * (x_type.size() + g_type.size());
-            bench.rate(&format!("layer_norm [{tokens}, {width}] {name}"), bytes, || {
-                drop(layer_norm(&x, &weight, &weight, 1e-5, g_type));
-            });
-            let bytes = elements * (2 * x_type.size() + g_type.size());
-            bench.rate(&format!("layer_norm_backward [{tokens}, {width}] {name}"), bytes, || {
-                drop(layer_norm_backward(&x, &weight, &mean, &rstd, &g, None));
-            });
+            for (kind, bias) in [("rms_norm", None), ("layer_norm", Some(&weight))] {
+                let (_, mean, rstd) = norm(&x, &weight, bias, 1e-5, g_type);
+                let bytes = elements * (x_type.size() + g_type.size());
+                bench.rate(&format!("{kind} [{tokens}, {width}] {name}"), bytes, || {
+                    drop(norm(&x, &weight, bias, 1e-5, g_type));
+                });
+                let bytes = elements * (2 * x_type.size() + g_type.size());
+                bench.rate(&format!("{kind}_backward [{tokens}, {width}] {name}"), bytes, || {
+                    drop(norm_backward(&x, &weight, mean.as_ref(), &rstd, &g, None));
+                });
+            }
         }
     }
 }

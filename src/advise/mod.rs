@@ -5,29 +5,30 @@ mod rates;
 mod space;
 mod time;
 
+use itertools::Itertools;
 use rayon::prelude::*;
 
 pub use rates::Rates;
-pub use space::{AXES, candidates, with_optimizer};
+pub use space::{AXES, candidates, keeps, with_optimizer};
 pub use time::{StepTime, step_time};
 
 use crate::device::Target;
 use crate::measure::Estimate;
 use crate::recipe::Cell;
-use crate::residence::{HostBytes, ResidentBlocks};
+use crate::residence::{HostBytes, Memory, Overlap, ResidentBlocks, Strategy};
 use crate::words::DeviceId;
 
-/// What a process has of the host's memory besides what its account names: code, libraries, a corpus.
+/// Bytes of the host's memory that a process takes besides those of its account: code, libraries, a corpus.
 const HOST_BASE: u64 = 700_000_000;
 
-/// Bytes that a cell may take of the device and of the host; `None`: no matter how many.
+/// Bytes that a cell may take of the device and of the host; `None`: any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub memory: u64,
     pub host_memory: Option<u64>,
 }
 
-/// A way of training the same: a cell, what it takes and how long.
+/// One way of training a cell, with its estimated memory and time.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub cell: Cell,
@@ -36,7 +37,7 @@ pub struct Plan {
     pub time: StepTime,
 }
 
-/// What is too small for a plan.
+/// Which memory is too small for a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lacks {
     pub memory: bool,
@@ -50,12 +51,12 @@ impl Plan {
         Self { estimate: account.estimate(), host: account.host, time, cell }
     }
 
-    /// The least limit on the device's memory that has room for it.
+    /// The smallest limit on the device's memory that has room for it, in bytes.
     pub fn memory(&self) -> u64 {
         self.cell.device_id().limit_for(self.estimate.total())
     }
 
-    /// What the process has on the host.
+    /// Bytes of the process in the host's memory.
     pub fn host_memory(&self) -> u64 {
         let tensors = if self.cell.device_id() == DeviceId::Cpu { self.estimate.total() } else { 0 };
         HOST_BASE + self.host.total() + tensors
@@ -78,46 +79,35 @@ impl Plan {
     }
 }
 
-/// All plans for a cell: those that fit, the fastest first, and the others, those that need the least first.
+/// All plans for a cell: those that fit, fastest first, and the others, with the smallest need first.
 #[derive(Clone, Debug)]
 pub struct Advice {
     pub fitting: Vec<Plan>,
     pub others: Vec<Plan>,
 }
 
-/// Plans for `cells`, which differ in their optimizers, on their device, which `target` has. `kept`: keys, or sections, that
-/// stay as they are.
+/// Plans for `cells`, which differ in their optimizers, on their device, which `target` has. `kept`: as in [`candidates`].
 pub fn advise(cells: &[Cell], target: &Target, limits: Limits, rates: &Rates, kept: &[String]) -> Advice {
-    let plan = |cell: Cell| Plan::new(with_resident_blocks(cell, limits.memory), rates);
     let all: Vec<Cell> = cells.iter().flat_map(|cell| candidates(cell, target, kept)).collect();
-    let plans: Vec<Plan> = all.into_par_iter().map(plan).collect();
+    let all: Vec<Cell> = all.into_par_iter().map(|cell| cell.within(limits.memory)).collect();
+    let all: Vec<Cell> = all.into_iter().unique_by(what_it_does).collect();
+    let plans: Vec<Plan> = all.into_par_iter().map(|cell| Plan::new(cell, rates)).collect();
     let (mut fitting, mut others): (Vec<Plan>, Vec<Plan>) =
         plans.into_iter().partition(|plan| plan.fits(limits));
-    fitting.sort_by(|a, b| a.time.total().total_cmp(&b.time.total()));
+    fitting.sort_by(|a, b| a.time.total().total_cmp(&b.time.total()).then(a.memory().cmp(&b.memory())));
     others.sort_by_key(|plan| (plan.lacks(limits).host_memory, plan.memory(), plan.host_memory()));
     Advice { fitting, others }
 }
 
-/// With as many resident blocks as there is room for, where the cell leaves their number open.
-fn with_resident_blocks(cell: Cell, limit: u64) -> Cell {
-    if cell.offload.resident_blocks != ResidentBlocks::Auto {
-        return cell;
+/// What distinguishes ways of training. Where every block stays on the device, the way in which blocks would move does not.
+fn what_it_does(cell: &Cell) -> String {
+    let mut cell = cell.clone();
+    if cell.offload.moves() && cell.offload.resident_blocks == ResidentBlocks::Count(cell.operators().blocks)
+    {
+        cell.offload.strategy = Strategy::Overlap(Overlap { buffers: 2 });
+        cell.offload.activations = Memory::Device;
     }
-    let with = |count: usize| {
-        let mut cell = cell.clone();
-        cell.offload.resident_blocks = ResidentBlocks::Count(count);
-        cell
-    };
-    // More of them take more memory: the largest number that fits, by halving.
-    let (mut fits, mut beyond) = (0, cell.operators().blocks + 1);
-    while fits + 1 < beyond {
-        let middle = usize::midpoint(fits, beyond);
-        match with(middle).estimate().total() <= cell.device_id().room(limit) {
-            true => fits = middle,
-            false => beyond = middle,
-        }
-    }
-    with(fits)
+    cell.to_json().to_string()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! [`Rates`]: what a device and its host do in a second, measured or of a device that need not be here.
+//! [`Rates`]: what a device and its host do in a second, measured or assumed.
 
 use std::time::Instant;
 
@@ -16,30 +16,29 @@ pub struct Rates {
     pub ceilings: Ceilings,
     /// Bytes per second that an update on the host reads and writes.
     pub host_update: f64,
-    /// Seconds of the host from one kernel of a step to the next, with what autodiff takes of them.
+    /// Seconds of the host from one kernel of a step to the next, autodiff included.
     pub launch: f64,
 }
 
 impl Rates {
-    /// Measured ceilings; those that were not are the [`assumed`](Self::assumed).
+    /// Measured ceilings, and [`assumed`](Self::assumed) ones where nothing was measured.
     pub fn of(device: DeviceId, ceilings: Ceilings) -> Self {
         let assumed = Self::assumed(device);
-        let or = |measured: Option<f64>, assumed: Option<f64>| measured.or(assumed);
         let other = assumed.ceilings;
         let ceilings = Ceilings {
-            matmul_fp32: or(ceilings.matmul_fp32, other.matmul_fp32),
-            matmul_tf32: or(ceilings.matmul_tf32, other.matmul_tf32),
-            matmul_bf16: or(ceilings.matmul_bf16, other.matmul_bf16),
-            matmul_fp16: or(ceilings.matmul_fp16, other.matmul_fp16),
-            copy: or(ceilings.copy, other.copy),
-            host_to_device: or(ceilings.host_to_device, other.host_to_device),
-            device_to_host: or(ceilings.device_to_host, other.device_to_host),
-            both_ways: or(ceilings.both_ways, other.both_ways),
+            matmul_fp32: ceilings.matmul_fp32.or(other.matmul_fp32),
+            matmul_tf32: ceilings.matmul_tf32.or(other.matmul_tf32),
+            matmul_bf16: ceilings.matmul_bf16.or(other.matmul_bf16),
+            matmul_fp16: ceilings.matmul_fp16.or(other.matmul_fp16),
+            copy: ceilings.copy.or(other.copy),
+            host_to_device: ceilings.host_to_device.or(other.host_to_device),
+            device_to_host: ceilings.device_to_host.or(other.device_to_host),
+            both_ways: ceilings.both_ways.or(other.both_ways),
         };
         Self { ceilings, ..assumed }
     }
 
-    /// With what the host measures of itself.
+    /// With the rates of this machine's host, measured now.
     #[must_use]
     pub fn with_host(self, device: DeviceId) -> Self {
         Self { host_update: host::rate_of_updates(), launch: launch(device), ..self }
@@ -78,7 +77,7 @@ impl Rates {
         }
     }
 
-    /// Measured on this machine in some seconds, or assumed where the target is another.
+    /// Measured on this machine within seconds, or assumed for another target.
     pub fn measure(target: &Target, device: DeviceId, types: &[Compute]) -> Self {
         match target {
             Target::Here | Target::Hosts => Self::of(device, device.ceilings(types)).with_host(device),
@@ -87,8 +86,8 @@ impl Rates {
     }
 }
 
-/// Seconds of the host for each kernel of forward and backward through small operators, which no device is busy with: one
-/// kernel in forward and two in backward.
+/// Seconds of the host for each kernel of forward and backward through operators too small to keep a device busy: one kernel
+/// in forward and two in backward.
 fn launch(device: DeviceId) -> f64 {
     const OPERATORS: usize = 100;
     const KERNELS: usize = 3;

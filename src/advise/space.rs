@@ -1,4 +1,6 @@
-//! The ways of training a cell: what may change without changing what is trained on.
+//! The ways of training a cell: settings that may change without changing what the cell trains on.
+
+use std::collections::BTreeSet;
 
 use itertools::iproduct;
 
@@ -7,9 +9,9 @@ use crate::ops::Level;
 use crate::precision::Precision;
 use crate::recipe::{Cell, keys};
 use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, StatePlace, Strategy};
-use crate::words::Compute;
+use crate::words::{Compute, is_within};
 
-/// The keys that are searched, each of which may be kept as it is.
+/// The keys that the search varies.
 pub const AXES: [&str; 10] = [
     "precision",
     "checkpoint.level",
@@ -23,8 +25,13 @@ pub const AXES: [&str; 10] = [
     "offload.optimizer",
 ];
 
-/// The cell with an optimizer of another kind, which has the same value of each key that both have; `None` where there is no
-/// such kind, or a key of it has no value.
+/// Whether keeping this key keeps an axis as it is: they are the same, or one is within the other.
+pub fn keeps(kept: &str, axis: &str) -> bool {
+    is_within(axis, kept) || is_within(kept, axis)
+}
+
+/// The cell with an optimizer of another kind. Keys that both kinds have keep their values. `None` where there is no such
+/// kind, or one of its keys has no value.
 pub fn with_optimizer(cell: &Cell, kind: &str) -> Option<Cell> {
     const OPTIMIZER: &str = "train.optimizer";
     let of_kind = |name: &str| {
@@ -40,9 +47,10 @@ pub fn with_optimizer(cell: &Cell, kind: &str) -> Option<Cell> {
     Cell::from_json(&json).ok()
 }
 
-/// Every permitted one, the cell itself among them. The sequences of a step stay as many as they are.
+/// Every permitted candidate, the cell itself among them. The number of sequences in a step stays the same. `kept`: keys,
+/// or sections, that stay as they are.
 pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
-    let keeps = |key: &str| kept.iter().any(|kept| key == kept || key.starts_with(&format!("{kept}.")));
+    let keeps = |axis: &str| kept.iter().any(|kept| keeps(kept, axis));
     let all = iproduct!(
         precisions(cell, keeps("precision")),
         levels(cell, keeps("checkpoint.level")),
@@ -50,18 +58,13 @@ pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
         batches(cell, keeps("train.batch_size") || keeps("train.accumulation_steps")),
         offloads(cell, &keeps)
     );
-    let mut cells = Vec::new();
-    for (precision, level, blocks, (batch_size, accumulation_steps), offload) in all {
-        let mut candidate = cell.clone();
-        candidate.precision = precision;
+    let candidate = |(precision, level, blocks, (batch_size, accumulation_steps), offload)| {
+        let mut candidate = Cell { precision, offload, ..cell.clone() };
         (candidate.checkpoint.level, candidate.checkpoint.blocks) = (level, blocks);
         (candidate.train.batch_size, candidate.train.accumulation_steps) = (batch_size, accumulation_steps);
-        candidate.offload = offload;
-        if candidate.is_permitted(target) {
-            cells.push(candidate);
-        }
-    }
-    cells
+        candidate
+    };
+    all.map(candidate).filter(|candidate| candidate.is_permitted(target)).collect()
 }
 
 /// The cell's own, and products in bf16 with weights as they are stored.
@@ -90,7 +93,7 @@ fn segments(cell: &Cell, keep: bool) -> Vec<usize> {
     all
 }
 
-/// Sequences of a micro-batch and micro-batches of a step, of the same number of sequences together.
+/// Sequences of a micro-batch and micro-batches of a step, with the same product.
 fn batches(cell: &Cell, keep: bool) -> Vec<(usize, usize)> {
     let (own, steps) = (cell.train.batch_size, cell.train.accumulation_steps);
     // A sampler's batches are its own.
@@ -98,7 +101,9 @@ fn batches(cell: &Cell, keep: bool) -> Vec<(usize, usize)> {
         return vec![(own, steps)];
     }
     let all = own * steps;
-    (1..=all).filter(|size| all.is_multiple_of(*size)).map(|size| (size, all / size)).collect()
+    let small = (1..=all.isqrt()).filter(|size| all.is_multiple_of(*size));
+    let sizes: BTreeSet<usize> = small.flat_map(|size| [size, all / size]).collect();
+    sizes.into_iter().map(|size| (size, all / size)).collect()
 }
 
 fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {
@@ -111,13 +116,15 @@ fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {
     };
     let optimizers = places("offload.optimizer", own.optimizer, updates);
     let is_language = cell.model.decoder().is_some();
-    let strategies: Vec<Strategy> = match (keeps("offload.strategy"), is_language) {
+    let mut strategies: Vec<Strategy> = match (keeps("offload.strategy"), is_language) {
         (true, _) => buffers(own.strategy, keeps("offload.buffers")),
         (false, true) => {
             Strategy::all().flat_map(|strategy| buffers(strategy, keeps("offload.buffers"))).collect()
         }
         (false, false) => vec![own.strategy],
     };
+    // Of ways that come to the same the first is listed: the one that never waits.
+    strategies.sort_by_key(|strategy| !matches!(strategy, Strategy::Overlap(_)));
     let mut all = Vec::new();
     for (strategy, optimizer) in iproduct!(strategies, optimizers) {
         let moves = Offload::of(strategy).moves();

@@ -34,6 +34,9 @@ fn keys_that_are_kept_stay_and_without_others_there_is_one_way() {
     let cell = cell(SMALL);
     let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
     assert_eq!(candidates(&cell, &Target::Here, &kept), std::slice::from_ref(&cell));
+    // A key within an axis keeps all of it.
+    let within = ["precision.compute", "checkpoint", "train", "offload"].map(String::from);
+    assert_eq!(candidates(&cell, &Target::Here, &within), std::slice::from_ref(&cell));
     let one = [&kept[..2], &kept[3..]].concat();
     let batches: Vec<usize> =
         candidates(&cell, &Target::Here, &one).iter().map(|cell| cell.train.batch_size).collect();
@@ -60,6 +63,23 @@ fn what_fits_comes_the_fastest_first_and_the_rest_by_what_it_needs() {
     let enough = none.others[0].memory();
     assert!(!advice(enough, &[]).fitting.is_empty());
     assert!(advice(enough - enough / 50, &[]).fitting.iter().all(|plan| plan.memory() < enough));
+}
+
+/// Where all blocks stay, slots and strategies make no difference, and where none has room `auto` is 0.
+#[test]
+fn ways_that_come_to_the_same_are_listed_once() {
+    let all = advice(u64::MAX / 2, &[]).fitting;
+    let of = |plan: &Plan| what_it_does(&plan.cell);
+    assert_eq!(all.iter().map(of).unique().count(), all.len());
+    let resident = |plan: &&Plan| {
+        plan.cell.offload.moves() && plan.cell.offload.resident_blocks == ResidentBlocks::Count(4)
+    };
+    let kept: Vec<&Plan> = all.iter().filter(resident).collect();
+    assert!(!kept.is_empty());
+    for plan in kept {
+        assert_eq!(plan.cell.offload.strategy, Strategy::Overlap(Overlap { buffers: 2 }));
+        assert_eq!(plan.cell.offload.activations, Memory::Device);
+    }
 }
 
 #[test]

@@ -20,13 +20,15 @@ use crate::recipe::Cell;
 use crate::residence::{Copies, Memory, Strategy};
 use crate::words::{Compute, DeviceId};
 
-/// Of the rate of large products, what those of a network reach: in types of tensor cores, by `results/data_parallel_gpus`
-/// and by the steps of 17 to 146 ms in `results/strong`, which are then within 8 %; and in fp32, by `results/swiglu`, within 7 %.
+/// The share of the rate of large products that a network's products reach: in the types of tensor cores, fitted to
+/// `results/data_parallel_gpus` and to the steps of 17 to 146 ms in `results/strong`, which are then within 8 %; and in fp32,
+/// fitted to `results/swiglu`, within 7 %.
 const PRODUCT_SHARE: f64 = 0.89;
 const FP32_SHARE: f64 = 1.0;
-/// Of the same rate, what attention reaches, whose softmax stands between its products; by the same steps, of 512 to 2048 tokens.
+/// The share of the same rate that attention reaches, whose softmax stands between its products; fitted to the same steps,
+/// of 512 to 2048 tokens.
 const ATTENTION_SHARE: f64 = 0.39;
-/// Of the rate of a large copy, what kernels that are bound by memory reach; by the same steps.
+/// The share of the rate of a large copy that memory-bound kernels reach; fitted to the same steps.
 const COPY_SHARE: f64 = 0.75;
 /// Bytes that pass through memory for each logit of a step: in fp32 written and read, its gradient written and read
 /// by two products.
@@ -42,11 +44,11 @@ const DISK: f64 = 2e9;
 pub struct StepTime {
     pub forward: f64,
     pub backward: f64,
-    /// What an update takes after backward.
+    /// Of the update, what comes after backward.
     pub optimizer: f64,
-    /// Of these three, what the copies of blocks take that no computation hides.
+    /// Of these three, the copies of blocks that no computation hides.
     pub copies: f64,
-    /// What the device waits besides, since the host has not launched its kernels yet.
+    /// Besides, the wait of the device for the host to launch its kernels.
     pub launches: f64,
 }
 
@@ -138,7 +140,7 @@ impl Model<'_> {
         }
     }
 
-    /// With what no operator counts.
+    /// The work of all operators in a phase, and `besides` the work that no operator counts.
     fn phase(&self, phase: Phase, besides: Work) -> Busy {
         let own = OperatorName::VARIANTS.iter().map(|name| (*name, self.works[*name].of(phase)));
         let all = own.chain([(OperatorName::GradientSums, besides)]);
@@ -151,7 +153,7 @@ impl Model<'_> {
         })
     }
 
-    /// Of an operator's kernels, without their ramps.
+    /// Seconds of an operator's kernels, without their ramps.
     fn seconds(&self, name: OperatorName, phase: Phase, work: Work) -> f64 {
         let rate = self.rates.ceilings.matmul(self.cell.precision.compute).unwrap_or(f64::INFINITY);
         let copy = self.rates.ceilings.copy.unwrap_or(f64::INFINITY) * COPY_SHARE;
@@ -172,12 +174,13 @@ impl Model<'_> {
     fn logit_bytes(&self, phase: Phase) -> f64 {
         let Some(shape) = self.cell.model.decoder() else { return 0.0 };
         let tokens = self.cell.train.tokens() * self.cell.train.accumulation_steps;
-        let share = match (phase, self.cell.train.mode.trains()) {
-            (Phase::Forward, false) => 8.0 / LOGIT_BYTES,
-            (Phase::Forward | Phase::Backward, true) => 0.5,
+        let each = match (phase, self.cell.train.mode.trains()) {
+            // In fp32 written and read.
+            (Phase::Forward, false) => 8.0,
+            (Phase::Forward | Phase::Backward, true) => LOGIT_BYTES / 2.0,
             _ => 0.0,
         };
-        share * LOGIT_BYTES * (tokens * shape.vocab_size) as f64
+        each * (tokens * shape.vocab_size) as f64
     }
 }
 

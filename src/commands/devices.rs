@@ -1,55 +1,56 @@
-//! `runner devices`: what this machine can run on, and how fast it measured.
+//! `runner devices`: the devices of this machine and their measured rates.
 
-use miette::{Result, miette};
+use miette::Result;
 
 use crate::advise::Rates;
-use crate::words::{Bytes, Compute};
-use crate::words::{DeviceId, text};
+use crate::words::{Bytes, Compute, DeviceId, text};
 
-/// A table of devices with memory, measured matmul rate per compute type, copy rates, the rate of updates on the host, and the
-/// time from one kernel's launch to the next.
+/// A column for each device: memory, measured rates of matrix products in each compute type, of copies and of updates on the
+/// host, and the time from one kernel's launch to the next. What no device has is left out.
 pub fn list() -> String {
+    let devices: Vec<Vec<(String, Option<String>)>> = DeviceId::all().into_iter().map(properties).collect();
+    let names = devices[0].iter().map(|(name, _)| name);
+    let lines = names.enumerate().filter_map(|(row, name)| {
+        let values: Vec<Option<&String>> = devices.iter().map(|device| device[row].1.as_ref()).collect();
+        let or_none = |value: &Option<&String>| value.map_or_else(|| "-".into(), String::clone);
+        let line = [name.clone()].into_iter().chain(values.iter().map(or_none));
+        values.iter().any(Option::is_some).then(|| line.collect())
+    });
+    let ids: Vec<String> = DeviceId::all().into_iter().map(|id| id.to_string()).collect();
+    let header: Vec<&str> = ["device"].into_iter().chain(ids.iter().map(String::as_str)).collect();
+    text::table(&header, lines.collect(), 1)
+}
+
+/// In the same order for every device.
+fn properties(id: DeviceId) -> Vec<(String, Option<String>)> {
     let types = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
-    let rates = types.map(|t| format!("{} GFLOP/s", t.into_str()));
-    let mut header = vec!["device", "name", "cores", "threads", "memory", "available"];
-    header.extend(rates.iter().map(String::as_str));
-    header.extend([
-        "copy GB/s",
-        "to device GB/s",
-        "to host GB/s",
-        "both ways GB/s",
-        "host update GB/s",
-        "launch us",
-        "driver",
-        "CUDA",
-        "compute capability",
-    ]);
-    let lines = DeviceId::all()
-        .into_iter()
-        .map(|id| {
-            let info = id.info();
-            let ceilings = id.ceilings(&types);
-            let rates = Rates::of(id, ceilings).with_host(id);
-            let giga = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |r| format!("{:.1}", r / 1e9));
-            let mut line = vec![
-                info.id,
-                info.name,
-                info.cores.to_string(),
-                info.threads.to_string(),
-                Bytes(info.memory_total).to_string(),
-                Bytes(info.memory_available).to_string(),
-            ];
-            line.extend(types.iter().map(|t| giga(ceilings.matmul(*t))));
-            line.extend(
-                [ceilings.copy, ceilings.host_to_device, ceilings.device_to_host, ceilings.both_ways]
-                    .map(giga),
-            );
-            line.extend([format!("{:.1}", rates.host_update / 1e9), format!("{:.1}", rates.launch * 1e6)]);
-            line.extend([info.driver, info.cuda, info.compute_capability].map(|v| v.unwrap_or("-".into())));
-            line
-        })
-        .collect();
-    text::table(&header, lines, 2)
+    let info = id.info();
+    let ceilings = id.ceilings(&types);
+    let rates = Rates::of(id, ceilings).with_host(id);
+    let giga = |rate: Option<f64>| rate.map(|rate| format!("{:.1}", rate / 1e9));
+    let products = types.map(|compute| {
+        (format!("products in {}, GFLOP/s", compute.into_str()), giga(ceilings.matmul(compute)))
+    });
+    let before = [
+        ("name", Some(info.name)),
+        ("cores", Some(info.cores.to_string())),
+        ("threads of the host", Some(info.threads.to_string())),
+        ("memory", Some(Bytes(info.memory_total).to_string())),
+        ("free memory", Some(Bytes(info.memory_available).to_string())),
+        ("driver", info.driver),
+        ("CUDA", info.cuda),
+        ("compute capability", info.compute_capability),
+    ];
+    let after = [
+        ("copies on the device, GB/s", giga(ceilings.copy)),
+        ("copies to the device, GB/s", giga(ceilings.host_to_device)),
+        ("copies to the host, GB/s", giga(ceilings.device_to_host)),
+        ("copies both ways at once, GB/s", giga(ceilings.both_ways)),
+        ("AdamW on the host, GB/s", giga(Some(rates.host_update))),
+        ("from launch to launch, us", Some(format!("{:.1}", rates.launch * 1e6))),
+    ];
+    let named = |(name, value): (&str, Option<String>)| (name.to_string(), value);
+    before.map(named).into_iter().chain(products).chain(after.map(named)).collect()
 }
 
 /// `runner ceilings`: a device's rates as JSON, measured in this process.
@@ -57,6 +58,5 @@ pub fn list() -> String {
 /// # Errors
 /// When the device is not there.
 pub fn ceilings(device: &str, types: &[Compute]) -> Result<String> {
-    let device = DeviceId::resolve(device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
-    Ok(serde_json::to_string(&device.ceilings(types)).expect("plain data"))
+    Ok(serde_json::to_string(&super::device(device)?.ceilings(types)).expect("plain data"))
 }

@@ -13,7 +13,7 @@ use crate::measure::{Measured, Phase, Stop};
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Computation, DecoderSizes};
-use crate::model::{Model, on_language};
+use crate::model::{Model, Parts, on_language};
 use crate::ops::autocast::autocast;
 use crate::params::peft;
 use crate::params::table::Tuning;
@@ -58,8 +58,8 @@ pub struct GenerateArgs {
     /// A key of [offload], as in a recipe, such as offload.strategy=overlap; or precision.autocast; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<Setting>,
-    /// Generate twice, and say on standard error the tokens a second of the second time, the peak memory, and how long the
-    /// first time took, in which kernels are compiled
+    /// Generate twice, and report on standard error the tokens per second of the second run, the peak memory, and the time
+    /// of the first run, which compiles kernels
     #[arg(long)]
     pub measure: bool,
 }
@@ -69,8 +69,7 @@ pub struct GenerateArgs {
 /// # Errors
 /// When the folder, the prompts or the device cannot be used.
 pub fn run(args: &GenerateArgs) -> Result<String> {
-    let device =
-        DeviceId::resolve(&args.device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
+    let device = super::device(&args.device)?;
     let choice = match args.temperature {
         None => Choice::Greedy,
         Some(temperature) if temperature > 0.0 && temperature.is_finite() => {
@@ -83,7 +82,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     if !args.folder.is_dir() {
         return Err(miette!(
             help = "name a folder that holds config.json and the weights in safetensors",
-            "{} is no folder",
+            "{} is not a folder",
             args.folder.display()
         ));
     }
@@ -122,7 +121,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     let results = on_language!(&model, model => {
         let source = model.source(device, cell.precision.stored(), &tuning.frozen());
         let source = source.map_err(|e| miette!("{e}"))?;
-        let network = model.network(longest, &source, computation, Some(placement(&cell))).valid();
+        let network = model.network(longest, &source, computation, (Some(placement(&cell)), None), Parts::Whole).valid();
         let _region = autocast(cell.precision.region());
         let generate = || generate(&network, &text.prompts, &request, &device.burn());
         let timed = || {
@@ -149,7 +148,9 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
 
 /// `64 tokens in 12.3 ms, 5203 tokens/s; peak memory 296 MiB; the first time took 3.21 s`
 fn measured(tokens: usize, [first, second]: [f64; 2], so_far: Result<Measured, Stop>) -> Result<String> {
-    let peak = so_far.map_err(|stop| miette!("{stop:?}"))?.memory.live_peak;
+    let so_far =
+        so_far.map_err(|(Stop::Diverged { reason } | Stop::OutOfMemory { reason })| miette!("{reason}"));
+    let peak = so_far?.memory.live_peak;
     let rate = text::rate(tokens as f64 / second);
     let ([first, second], peak) = ([first, second].map(text::seconds), Bytes(peak));
     Ok(format!(
@@ -163,7 +164,7 @@ fn cell(args: &GenerateArgs, device: DeviceId, model: &Model, [batch, longest]: 
     if let Some(other) = args.settings.iter().find(is_known) {
         return Err(miette!(
             help = "a recipe with train.mode = \"inference\" takes every key that has an effect on a forward",
-            "`runner generate` has settings of {}, and none of `{}`",
+            "`runner generate` takes settings of {} only, not `{}`",
             SETTINGS.join(" and "),
             other.key()
         ));

@@ -9,7 +9,7 @@ use crate::run::{self, Launched, Leader, Options, ProcessExecutor};
 use crate::words::DeviceId;
 use crate::words::streams::tell;
 
-/// Lets ranks of several hosts speak over sockets too: two hosts that are one machine show what becomes of ranks.
+/// When set, ranks of several hosts may use sockets: tests run two hosts on one machine.
 const TEST_HOSTS: &str = "RUNNER_TEST_HOSTS";
 
 /// This process's place among those that were started together.
@@ -25,10 +25,10 @@ pub fn target(launched: &Launched) -> Target {
     launched.address.as_ref().map_or(Target::Here, |_| Target::Hosts)
 }
 
-/// That every chosen cell has its ranks among the processes.
+/// Checks that the processes are enough for the ranks of every chosen cell.
 ///
 /// # Errors
-/// When there are not enough of them for the largest cell, or its ranks cannot speak to other hosts.
+/// When the largest cell has more ranks, or its ranks cannot reach other hosts.
 pub fn require(recipe: &Recipe, options: &Options, launched: &Launched) -> Result<()> {
     let chosen = options.choose(recipe.cells.len())?;
     if launched.address.is_some() && std::env::var_os(TEST_HOSTS).is_none() {
@@ -39,10 +39,10 @@ pub fn require(recipe: &Recipe, options: &Options, launched: &Launched) -> Resul
         };
         if let Some(position) = chosen.iter().find(by_sockets) {
             return Err(miette!(
-                help = "start them on one host, as by `srun --nodes=1`; or give each rank a GPU, and the cell no engine but \
+                help = "start them on one host, as with `srun --nodes=1`; or give each rank a GPU and the cell the engine \
                         \"nccl\"; or give each host a part of the cells: `runner run RECIPE --shard i/n`",
-                "{} has started ranks on several hosts, and those of cell {} speak over the sockets of one host: hosts are \
-                 connected by NCCL alone",
+                "{} has started ranks on several hosts, and those of cell {} use sockets, which connect ranks of one host; \
+                 only NCCL connects hosts",
                 launched.launcher,
                 position + 1
             ));
@@ -60,7 +60,7 @@ pub fn require(recipe: &Recipe, options: &Options, launched: &Launched) -> Resul
         ));
     }
     if most < size && launched.rank == 0 {
-        tell(format!("of the {size} processes at most {most} work: no cell has more ranks"));
+        tell(format!("at most {most} of the {size} processes work: no cell has more ranks"));
     }
     Ok(())
 }
@@ -68,7 +68,7 @@ pub fn require(recipe: &Recipe, options: &Options, launched: &Launched) -> Resul
 /// The first rank, once all others are there.
 ///
 /// # Errors
-/// Who did not come, or is of another build.
+/// When a rank did not come, or is of another build.
 pub fn lead(recipe: &Recipe, launched: Launched) -> Result<Leader> {
     Leader::meet(ProcessExecutor::this_program()?, launched, limit(recipe))
 }

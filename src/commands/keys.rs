@@ -1,4 +1,4 @@
-//! `runner keys`: what a recipe may say.
+//! `runner keys`: the keys of a recipe.
 
 use miette::{Result, miette};
 

@@ -14,9 +14,11 @@ mod timelines;
 pub mod verify;
 
 use clap::Args;
+use miette::{Result, miette};
 
 use crate::device::Target;
 use crate::recipe::Setting;
+use crate::words::DeviceId;
 
 /// Settings of recipe keys
 #[derive(Debug, Args)]
@@ -24,6 +26,14 @@ pub struct SetArgs {
     /// Use this value for a recipe key, in every cell, as train.batch_size=4; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Setting>,
+}
+
+/// The device of this name on this machine.
+///
+/// # Errors
+/// When it is not there.
+fn device(name: &str) -> Result<DeviceId> {
+    DeviceId::resolve(name).map_err(|rule| miette!(help = rule.help, "{}", rule.message))
 }
 
 /// What a recipe is checked with

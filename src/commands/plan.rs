@@ -14,10 +14,10 @@ use crate::run::memory_limit;
 use crate::words::values::Values;
 use crate::words::{Bytes, DeviceId, settings, text};
 
-/// What the plan says of a cell.
+/// A cell's line of the plan.
 struct Planned {
     estimate: Estimate,
-    /// Bytes of the device's memory, where they are known.
+    /// Bytes of the device's memory, where known.
     limit: Option<u64>,
     fits: Option<Fits>,
     /// Bytes that a rank sends in a step, at most.
@@ -30,7 +30,7 @@ struct Planned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fits {
     Yes,
-    /// With less room than a GPU's pools may hold in reserve.
+    /// With less room to spare than a GPU's pools may reserve.
     Close,
     No,
 }
@@ -66,7 +66,7 @@ impl Planned {
     }
 }
 
-/// The plan as a table with a closing sentence; whether a cell fits is asked of the target's memory.
+/// The plan as a table with a closing sentence; cells fit or not into the target's memory.
 pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let swept = recipe.telling_keys();
     let infos: HashMap<DeviceId, _> =
@@ -108,18 +108,17 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let mut verdict = match (too_large, unknown) {
         (0, 0) if recipe.elsewhere.is_empty() => "every cell fits by its estimate".to_string(),
         (0, 0) => "every cell that can run here fits by its estimate".to_string(),
-        (0, n) => format!("of {n} it is not known whether they fit: their device's memory is not"),
+        (0, n) => {
+            format!("of {n} it is not known whether they fit, since the memory of their device is not known")
+        }
         (n, _) => format!("{n} would not fit by their estimates and may become `oom` rows"),
     };
     if close > 0 {
-        verdict += &format!("; {close} with less room than a GPU's pools may hold in reserve (`close`)");
+        verdict += &format!("; {close} with less room to spare than a GPU's pools may reserve (`close`)");
     }
-    let cells = match recipe.cells.len() {
-        1 => "1 cell".to_string(),
-        n => format!("{n} cells"),
-    };
-    let sent = if ranks { " sent: by a rank in a step, the most; memory is a rank's." } else { "" };
-    let host = if host { " host: what is there instead of on the device." } else { "" };
+    let cells = text::counted(recipe.cells.len(), "cell");
+    let sent = if ranks { " sent: the most that a rank sends in a step; memory is per rank." } else { "" };
+    let host = if host { " host: what is on the host instead of the device." } else { "" };
     let elsewhere = recipe.elsewhere_notice().map_or(String::new(), |notice| format!("\n{notice}"));
     format!(
         "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest \
@@ -129,7 +128,7 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     )
 }
 
-/// A value as it is read: an amount of memory has its unit.
+/// A value for a reader: an amount of memory has its unit.
 pub fn shown(key: &str, value: &Value) -> String {
     match (keys::find(key).map(|entry| entry.key.values), value.as_u64()) {
         (Some(Values::Bytes), Some(bytes)) => Bytes(bytes).to_string(),
@@ -137,7 +136,7 @@ pub fn shown(key: &str, value: &Value) -> String {
     }
 }
 
-/// The key without its section, where that is clear: a kind is one of something.
+/// The key without its section, where no other key has the same last part; a `kind` keeps its section.
 pub fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
     let last = |key: &'a str| key.rsplit('.').next().unwrap_or(key);
     let same = among.iter().filter(|other| other.rsplit('.').next() == Some(last(key))).count();

@@ -27,12 +27,13 @@ pub fn profile(args: &ProfileArgs) -> Result<String> {
     report::profile(folder, &results.recipe, &results.rows, key, args.top)
 }
 
-/// The results folder, and the key of the row where the path is that of a row or its trace.
+/// The results folder, and the key of the row where the path is that of a row or its trace. A row of a cell's later
+/// processes, `key-2.json`, has the key of the first, which is the one that is traced.
 fn named(path: &Path) -> Result<(&Path, Option<&str>)> {
     if path.is_dir() {
         return Ok((path, None));
     }
-    let key = path.file_stem().and_then(|stem| stem.to_str());
+    let key = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next());
     let folder = path.parent().and_then(Path::parent).map(|folder| match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,
@@ -41,8 +42,26 @@ fn named(path: &Path) -> Result<(&Path, Option<&str>)> {
         (true, Some(folder), Some(key)) => Ok((folder, Some(key))),
         _ => Err(miette!(
             help = "name a row, results/<recipe>/<device>/rows/<key>.json, or the folder results/<recipe>/<device>",
-            "{} is no row and no results folder",
+            "{} is neither a row nor a results folder",
             path.display()
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_later_processes_name_the_traced_cell() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("rows")).expect("a folder");
+        for name in ["ab12.json", "ab12-2.json"] {
+            let row = folder.path().join("rows").join(name);
+            std::fs::write(&row, "{}").expect("a written row");
+            assert_eq!(named(&row).expect("a row"), (folder.path(), Some("ab12")));
+        }
+        assert_eq!(named(folder.path()).expect("a folder"), (folder.path(), None));
+        assert!(named(&folder.path().join("rows/cd34.json")).is_err());
     }
 }

@@ -8,8 +8,11 @@ use walkdir::{DirEntry, WalkDir};
 use crate::recipe::{Recipe, Source};
 use crate::words::text;
 
-/// A table of the folder's recipes: path, cells, title; they need not be able to run on this machine. A
-/// recipe with an error says so.
+/// A table of the folder's recipes: path, cells and title, or the error of one that is not valid. They need not be able to
+/// run on this machine.
+///
+/// # Errors
+/// When there is no such folder.
 pub fn list(folder: &Path) -> Result<String> {
     if !folder.is_dir() {
         return Err(miette!(

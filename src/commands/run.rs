@@ -9,7 +9,7 @@ use miette::{IntoDiagnostic, Result};
 use super::SetArgs;
 use crate::recipe::Recipe;
 use crate::row::Status;
-use crate::run::{self, DeviceLock, Executor, Launched, Options, Session, Shard, Store, Summary};
+use crate::run::{self, Executor, Launched, Options, Session, Shard, Store, Summary};
 use crate::words::streams::tell;
 
 #[derive(Debug, Args)]
@@ -49,16 +49,17 @@ pub fn run_cells(
     if trace {
         store.keep_traces().into_diagnostic()?;
     }
+    let cancel = run::install_interrupt()?;
     run::run_cells(
         &Session {
             recipe,
             store,
             executor,
             progress: &*run::console(),
-            lock: &|device| DeviceLock::new(&device.to_string()),
-            environment: &|device| run::measure_environment(recipe, device),
+            locks: &std::env::temp_dir(),
+            environment: &|device| run::measure_environment(recipe, device, cancel),
             trace,
-            cancel: run::install_interrupt()?,
+            cancel,
         },
         options,
     )
@@ -67,7 +68,7 @@ pub fn run_cells(
 /// `--dry-run`: the numbers of the cells that would run.
 ///
 /// # Errors
-/// When a cell is asked for that there is not, or the results cannot be read.
+/// When a chosen cell does not exist, or the results cannot be read.
 pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<String> {
     let rows = store.peek(&recipe.cells, &|text| tell(text))?;
     let (mut missing, mut processes, mut kept) = (Vec::new(), 0, Vec::new());
@@ -75,7 +76,7 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
     for position in chosen.into_iter().filter(|position| !recipe.elsewhere.contains_key(position)) {
         let (wanted, finished): (Vec<_>, Vec<_>) =
             rows[position].iter().map(Option::as_ref).partition(|row| options.wants(*row));
-        // A cell that has once not ended well is not measured more often.
+        // A cell one of whose processes did not end well is not measured again.
         let ended_badly = finished.iter().flatten().any(|row| row.status != Status::Ok);
         if !wanted.is_empty() && !ended_badly {
             missing.push(position + 1);
@@ -97,7 +98,7 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
 /// Which cells the user wants.
 ///
 /// # Errors
-/// When a cell or a shard is asked for that there is not.
+/// When a chosen cell or shard does not exist.
 pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
     let shard = Shard::resolve(args.shard.as_deref(), |name| std::env::var(name).ok())?;
     let options = Options { shard, ..args.options.clone() };
@@ -105,8 +106,10 @@ pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
     Ok(options)
 }
 
+/// Refuses several processes that would all do the same.
+///
 /// # Errors
-/// When a launcher has started several processes of this command that would all do the same.
+/// When a launcher has started several processes of this command without shards.
 pub fn require_one_process(options: &Options) -> Result<()> {
     match options.shard {
         // Each has a part of the cells.

@@ -1,4 +1,4 @@
-//! What `runner plan` says of cells with a pipeline: the timeline of a step, its bubble, messages and live activations.
+//! Pipelines in `runner plan`: the timeline of a step, its bubble, messages and live activations.
 
 use crate::parallel::Pipeline;
 use crate::parallel::schedule::simulate::{Times, simulate};
@@ -6,7 +6,7 @@ use crate::parallel::schedule::timeline;
 use crate::recipe::Cell;
 use crate::words::Bytes;
 
-/// A paragraph for each cell with a pipeline, which is numbered from 1; empty where there is none.
+/// A paragraph for each cell with a pipeline; empty where there is none.
 pub fn timelines(cells: &[Cell]) -> String {
     let of = |(i, cell): (usize, &Cell)| Some(of_cell(i + 1, cell, cell.parallel.pipeline.as_ref()?));
     let all: Vec<String> = cells.iter().enumerate().filter_map(of).collect();

@@ -9,7 +9,6 @@ use super::SetArgs;
 use crate::recipe::Setting;
 use crate::run::{self, Results};
 use crate::verify::{self, Check, Options, Record};
-use crate::words::DeviceId;
 
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
@@ -22,7 +21,7 @@ pub struct VerifyArgs {
     /// Largest absolute difference allowed, instead of the table's
     #[arg(long)]
     pub atol: Option<f64>,
-    /// Keep the outcome beside the rows of this results folder, whose report says it of rows of this build and device
+    /// Save the outcome in this results folder: its report then names it for rows of this build and device
     #[arg(long, value_name = "RESULTS")]
     pub save: Option<PathBuf>,
 }
@@ -30,10 +29,14 @@ pub struct VerifyArgs {
 /// The verdict as text, and whether all passes.
 ///
 /// # Errors
-/// When the reference cannot be read, or the outcome cannot be kept.
+/// When the reference cannot be read, the device is among the settings, or the outcome cannot be kept.
 pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
     if let Some(results) = &args.save {
         Results::open(results)?;
+    }
+    // The last of several settings counts, and the record has the device of --device.
+    if args.settings.set.iter().any(|setting| setting.key() == "device") {
+        return Err(miette!(help = "write --device", "`runner verify` takes no --set device"));
     }
     let mut settings = vec![Setting::new("device", args.device.as_str())];
     settings.extend(args.settings.set.iter().cloned());
@@ -48,8 +51,7 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
 }
 
 fn record(args: &VerifyArgs, checks: &[Check]) -> Result<Record> {
-    let device =
-        DeviceId::resolve(&args.device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
+    let device = super::device(&args.device)?;
     let folder = std::fs::canonicalize(&args.folder).unwrap_or_else(|_| args.folder.clone());
     let environment = run::without_ceilings(device.info());
     let mut settings: Vec<String> = args.settings.set.iter().map(ToString::to_string).collect();

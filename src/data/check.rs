@@ -1,4 +1,4 @@
-//! The tokens that go with loaded weights, and files that cannot be what a cell reads.
+//! Rules of `[data]` with files: the tokenizer of loaded weights, and the splits of a corpus.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use super::{Corpus, Data, DataError, TextSource, TokenizerSource};
 use crate::words::Rule;
 
 impl Data {
-    /// Reads text in the tokens of the weights in `folder`, where the recipe names no tokenizer: the ids of
-    /// another one would mean nothing to them. `sized`: whether it says how many tokens to train.
+    /// Takes the tokenizer of the weights in `folder`, where the recipe names none: the ids of another one would mean
+    /// nothing to them. `sized`: whether the recipe says how many tokens to train.
     pub(crate) fn take_tokenizer_of(&mut self, folder: &Path, sized: bool) -> Result<(), Rule> {
         let Self::Text { tokenizer, .. } = self else { return Ok(()) };
         Rule::refuse_if(
@@ -20,7 +20,7 @@ impl Data {
         Ok(())
     }
 
-    /// What the corpus's files that are here cannot give. A corpus need not be here: a recipe is also checked
+    /// Refuses a corpus whose files lack a split. A corpus that is missing passes: a recipe is also checked on machines
     /// where it does not run. `evaluates`: whether the held-out split is read too.
     pub(crate) fn check_files(&self, evaluates: bool) -> Result<(), Rule> {
         let Self::Text { corpus, train_split, eval_split, .. } = self else { return Ok(()) };

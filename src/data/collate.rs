@@ -1,17 +1,17 @@
 //! [`Collator`]: samples become the rows of a batch, or one packed row.
 
-use crate::measure::Counts;
 use std::ops::Range;
 
 use super::DataError;
 use super::sampler::SamplerConfig;
 use super::samples::{Sample, Samples};
 use super::share::Share;
+use crate::measure::Counts;
 
-/// What is predicted at a token that does not count.
-pub(super) const NO_LABEL: i32 = -100;
+/// The label of a token whose prediction does not count.
+pub const NO_LABEL: i32 = -100;
 
-/// A batch as it lies on the host: `rows` · `width` tokens, row by row.
+/// A batch on the host: `rows` · `width` tokens, row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Collated {
     pub rows: usize,

@@ -1,5 +1,5 @@
-//! Short stories made up from a seed: plain English with agreement in number and gender, and people
-//! and things that a reader must remember, so that a small model has something to learn.
+//! Short stories drawn from a seed. Words agree in number and gender, and people and things come back later in a story,
+//! so that a small model has something to learn.
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};

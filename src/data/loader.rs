@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Collated, Collator, DataError, Draws, Position, SamplingPlan};
 
-/// A batch takes milliseconds; one that takes this long never comes.
+/// A batch takes milliseconds; after this long a thread hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long the threads may take to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ pub struct Loaded<T> {
     pub stall: f64,
 }
 
-/// What becomes of a collated batch, still on the thread that made it.
+/// What a thread makes of the batch that it has collated.
 pub type Finish<T> = fn(Collated) -> T;
 
 type Message<T> = Result<(T, bool), DataError>;
@@ -95,7 +95,7 @@ struct Maker<T> {
     draws: Draws,
     collator: Arc<Collator>,
     finish: Finish<T>,
-    /// Draws that are other threads' after each of its own.
+    /// After each of its own draws, how many are other threads'.
     skip: usize,
 }
 

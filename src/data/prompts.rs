@@ -1,4 +1,4 @@
-//! [`Generate`]: the recipe's `[generate]` section, and [`Prompts`]: what the model continues before training and after it.
+//! [`Generate`]: the recipe's `[generate]` section, and [`Prompts`]: the texts that the model continues.
 
 use super::{DataError, Tokenizer};
 use crate::model::generate::{Choice, Request};
@@ -8,13 +8,14 @@ use crate::words::values::{COUNT, POSITIVE, Values};
 use crate::words::{Key, Rule, Section};
 
 section! {
-    /// Text that the model writes before training and after it, outside of the measured times; without the section none.
+    /// Text that the model writes before training and after it, outside of the measured times. Without the section it writes
+    /// none.
     pub struct Generate: Section::new("generate") => {
         /// Texts that the model continues, all in one batch.
         pub prompts: Vec<String> = Key::size(Values::Texts).since(4),
-        /// Tokens of a continuation, at most.
+        /// Most tokens of a continuation.
         pub max_new_tokens: usize = Key::size(COUNT).default(Whole(48)).called("generated tokens").since(4),
-        /// Tokens are drawn from softmax(logits / temperature), by the cell's seed; without it the most probable is taken.
+        /// Tokens are drawn from softmax(logits / temperature) by the cell's seed. Without the key the most probable is taken.
         pub temperature: Option<f64> = Key::size(POSITIVE).default(Nothing).without("greedy").since(4),
     }
 }
@@ -53,10 +54,15 @@ impl Prompts {
         let tokens = config.max_new_tokens;
         let prompt = |text: &String| {
             let prompt = tokenizer.encode(text)?;
-            if prompt.is_empty() || prompt.len() + tokens > context {
+            if prompt.is_empty() {
                 return Err(DataError::new(format!(
-                    "the prompt \"{text}\" has {} tokens, and the model has {context} positions, less than it and \
-                     generate.max_new_tokens = {tokens}; make one of them smaller",
+                    "the prompt \"{text}\" of generate.prompts has no tokens; write another text"
+                )));
+            }
+            if prompt.len() + tokens > context {
+                return Err(DataError::new(format!(
+                    "the prompt \"{text}\" has {} tokens, and generate.max_new_tokens = {tokens} more do not fit: the model \
+                     has {context} positions; make one of them smaller",
                     prompt.len()
                 )));
             }

@@ -172,7 +172,8 @@ impl Samples {
     /// # Errors
     /// As [`Samples::blocks`], and when the vocabulary cannot express a text.
     pub fn joined(texts: &[String], tokenizer: &Tokenizer, length: usize) -> Result<Self, DataError> {
-        let encoded = tokenizer.encode_batch(texts)?.into_iter().map(|text| (text, 0)).collect();
+        let encoded =
+            texts.par_iter().map(|text| Ok((tokenizer.encode(text)?, 0))).collect::<Result<_, _>>()?;
         Self::blocks(join(encoded, tokenizer.end_of_text()?).0, length)
     }
 

@@ -12,9 +12,9 @@ use crate::words::section::section;
 use crate::words::values::{self, Values};
 use crate::words::{Bytes, Key, Section};
 
-/// Text that is generated where no size is written.
+/// Size of generated text, where none is written.
 const GENERATED: Bytes = Bytes(4 << 20);
-/// Tokens of a trained tokenizer where no number is written.
+/// Tokens of a trained tokenizer, where no number is written.
 const VOCAB_SIZE: usize = 4096;
 
 /// `[data]`: what the model is trained and evaluated on.
@@ -80,11 +80,11 @@ section! {
         /// text.
         corpus: Option<String> =
             Key::size(Values::Path(&["random", "generated", "task"])).default(Word("random")),
-        /// Text that is generated to train on.
+        /// Amount of text that is generated to train on.
         size: Option<Bytes> = Key::size(Values::Bytes)
             .default(Depends("4 MiB with corpus = \"generated\""))
             .called("corpus size"),
-        /// Tokens of a tokenizer that is trained, at most; 257 are every byte and the end of a text.
+        /// Most tokens of a tokenizer that is trained; 257 are every byte and the end of a text.
         vocab_size: Option<usize> =
             Key::size(Values::Whole { least: MIN_VOCAB_SIZE as i64, most: values::MAX_COUNT })
                 .default(Depends("4096 with tokenizer = \"train\""))
@@ -92,10 +92,10 @@ section! {
         /// A byte-level BPE trained on the training split, or a tokenizer.json or its folder.
         tokenizer: Option<String> = Key::size(Values::Path(&["train"]))
             .default(Depends("that of `model.weights`, else \"train\", where there is text")),
-        /// What is trained on.
+        /// The split that is trained on.
         train_split: Option<Split> =
             Key::size(SPLITS).default(Depends("\"train\" where there is text")).called("training split"),
-        /// What is held out.
+        /// The split that is held out for evaluation.
         eval_split: Option<Split> =
             Key::size(SPLITS).default(Depends("\"valid\" where there is text")).called("held-out split"),
     } and {
@@ -136,7 +136,8 @@ impl TryFrom<Written> for Data {
             Some("generated") => TextSource::Generated { size: size.unwrap_or(GENERATED) },
             Some(_) if size.is_some() => {
                 return Err(
-                    "`size` is of corpus = \"generated\"; another corpus has its own; remove it".into()
+                    "`size` is of corpus = \"generated\"; any other corpus has a size of its own; remove it"
+                        .into(),
                 );
             }
             Some("task") if sampler.is_none() => {

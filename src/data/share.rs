@@ -28,9 +28,9 @@ impl Default for Share {
 }
 
 impl Collated {
-    /// The share of the rows, or of a packed row's samples, each of which lies in one share. Where there are fewer than
-    /// shares, one without any gets the first, without a label: it computes a gradient of zero. Counts stay those of the
-    /// whole batch, which has no virtual tokens.
+    /// The rows of this share, or the samples of a packed row; each lies in one share. A share without any gets the first
+    /// one without labels, and computes a gradient of zero. Counts stay those of the whole batch, which has no virtual
+    /// tokens.
     #[must_use]
     pub fn shared(self) -> Self {
         let share = self.share;

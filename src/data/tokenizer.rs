@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
 use serde_json::Value;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -114,14 +113,6 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The tokens of every text, on all cores.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::encode`].
-    pub fn encode_batch(&self, texts: &[String]) -> Result<Vec<Vec<u32>>, DataError> {
-        texts.par_iter().map(|text| self.encode(text)).collect()
-    }
-
     /// The text of tokens, special ones included.
     ///
     /// # Errors
@@ -226,8 +217,6 @@ mod tests {
         assert!(tokenizer.encode("jumps over").unwrap().len() < "jumps over".len());
         let end = tokenizer.end_of_text().unwrap();
         assert_eq!(tokenizer.encode("a<|endoftext|>").unwrap().last(), Some(&end));
-        let batch = tokenizer.encode_batch(&texts()).unwrap();
-        assert_eq!(batch[3], tokenizer.encode(&texts()[3]).unwrap());
         assert!(tokenizer.decode(&[300]).unwrap_err().to_string().contains("token 300"));
     }
 

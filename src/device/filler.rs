@@ -25,7 +25,7 @@ impl DeviceId {
         }
     }
 
-    /// Makes a parameter of so many bytes, which has memory of its own on a GPU where it is large.
+    /// Makes a parameter of so many bytes. On a GPU a large one gets memory of its own.
     pub fn in_own_memory<T: Send>(self, bytes: usize, make: impl FnOnce() -> T + Send) -> T {
         match self {
             Self::Cpu => make(),

@@ -1,5 +1,4 @@
-//! [`HostMemory`]: buffers on the host that copies to and from a device reach, and how they are lent to
-//! other threads.
+//! [`HostMemory`]: buffers on the host that a device copies to and from, and how they are lent to other threads.
 
 use crate::measure::alloc::Uncounted;
 use crate::words::{Bytes, DeviceId};
@@ -20,8 +19,8 @@ impl HostMemory for Uncounted {
     }
 }
 
-/// Waits until the copies to and from a buffer are done; the error says why they never will be. The device may
-/// have minutes of work before them, so there is no limit here: `measure.timeout` ends a cell that hangs.
+/// Waits until the copies to and from a buffer are done; the error says why they never will be. There is no limit, since
+/// the device may have minutes of work before them: `measure.timeout` ends a cell that hangs.
 pub type Arrival = Box<dyn FnOnce() -> Result<(), String> + Send>;
 
 /// A buffer that is lent to another thread, which reads and writes it only after its arrival.
@@ -32,9 +31,9 @@ pub struct Loan {
 
 const ADVICE: &str = "take a smaller model, or leave out offload.optimizer or offload.activations";
 
-/// Whether the host has so many bytes for what the device does not hold, `locked` of them in page-locked buffers, and
-/// the recipe's `limit` allows them. A system that promises more memory than it has would end the process later, without
-/// a message.
+/// Checks that the host has so many bytes, `locked` of them in page-locked buffers, for what the device does not hold, and
+/// that the recipe's `limit` allows them. A system that promises more memory than it has would end the process later,
+/// without a message.
 ///
 /// # Errors
 /// Says how much is asked for, how much there is, and what to change.
@@ -54,7 +53,7 @@ pub fn require_host_memory(locked: u64, bytes: u64, limit: Option<u64>) -> Resul
     Ok(())
 }
 
-/// The reason of a cell whose process has more than the recipe allows.
+/// Why a cell ends whose process has more memory than the recipe allows.
 pub fn beyond_host_limit(own: u64, limit: u64) -> String {
     format!(
         "the host is out of memory: the process has {}, page-locked memory included, and measure.host_memory_limit is \

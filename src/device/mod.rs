@@ -53,7 +53,7 @@ pub struct DeviceInfo {
     pub cores: usize,
     /// Threads of the host.
     pub threads: usize,
-    /// Of a CUDA device: the driver's version, the CUDA version it supports, and the device's
+    /// For a CUDA device the driver's version, the CUDA version that it supports, and the device's
     /// compute capability.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub driver: Option<String>,
@@ -145,8 +145,8 @@ impl DeviceId {
         }
     }
 
-    /// Bytes that the driver keeps of a GPU for a process, besides what it asks for: its context and the code of its
-    /// kernels; 0.61 to 0.70 GB on an H200 by the driver's figure.
+    /// Bytes of a GPU that the driver keeps for a process besides what the process asks for: its context and the code of
+    /// its kernels, 0.61 to 0.70 GB on an H200 by the driver's figure.
     pub fn context_bytes(self) -> u64 {
         match self {
             Self::Cpu => 0,
@@ -154,8 +154,8 @@ impl DeviceId {
         }
     }
 
-    /// What is left of a limit for tensors beyond doubt. The context takes its part; and pools hold more than is in use,
-    /// near a limit 3 to 10 % (rows of an H200 whose tensors take 70 % of theirs or more).
+    /// The part of a limit that tensors can have for certain. The context takes some of the limit, and pools hold more
+    /// than is in use: near a limit 3 to 10 % more (rows of an H200 whose tensors take at least 70 % of theirs).
     pub fn room(self, limit: u64) -> u64 {
         limit.saturating_sub(self.context_bytes()) / 11 * 10
     }
@@ -181,7 +181,7 @@ impl DeviceId {
         }
     }
 
-    /// What follows the steps of a cell on this device; counts memory from here on.
+    /// Measures the steps of a cell on this device; counts memory from here on.
     pub fn meter(self) -> Box<dyn Meter> {
         match self {
             Self::Cpu => Box::new(CpuMeter::start()),

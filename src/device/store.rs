@@ -1,11 +1,11 @@
 //! [`BlockStore`]: the flat buffers of equally large blocks on the host, and the slots on the device
 //! through which they pass.
 //!
-//! A block has two buffers on the host, its weights and its gradients, or one for both, in which its
-//! gradients take the place of its weights until these are written anew, or none. Copies are issued and not
-//! waited for; a store keeps each of them behind what it depends on: a slot is refilled after the
-//! computations that [`used`](BlockStore::used) has marked and after its own content was sent, and a
-//! buffer is read after what is still on its way to it.
+//! A block has two buffers on the host, one for its weights and one for its gradients; or one for both, where gradients
+//! take the place of the weights until these are written again; or none. Copies are issued and not waited for. A store
+//! keeps each copy behind what it depends on: a slot is refilled after the computations that
+//! [`used`](BlockStore::used) has marked and after its own content was sent, and a buffer is read after what is still
+//! on its way to it.
 
 use burn::backend::DispatchTensor;
 use burn::tensor::{Bytes, DType, Tensor, TensorData};
@@ -37,11 +37,11 @@ pub enum Buffers {
 /// What a store holds.
 #[derive(Clone, Debug)]
 pub struct StoreSize {
-    /// By block.
+    /// The buffers of each block.
     pub buffers: Vec<Buffers>,
     /// Elements of a buffer of weights and of a slot for them.
     pub elements: usize,
-    /// The same of gradients: those of at most as many of a block's first weights, the others being frozen.
+    /// The same for gradients. They belong to a block's first weights, whose others are frozen, so they are no more.
     pub trainable: usize,
     pub dtype: DType,
     /// Slots on the device for weights, and after them those for gradients.
@@ -50,12 +50,12 @@ pub struct StoreSize {
 }
 
 impl StoreSize {
-    /// Of a slot.
+    /// Elements of a slot.
     pub fn slot_elements(&self, slot: usize) -> usize {
         if slot < self.slots { self.elements } else { self.trainable }
     }
 
-    /// Of a block's buffer; `None` where it has none.
+    /// Bytes of a block's buffer; `None` where it has none.
     pub fn bytes(&self, side: Side, block: usize) -> Option<usize> {
         let elements = match (side, self.buffers[block]) {
             (_, Buffers::None) => return None,
@@ -65,11 +65,11 @@ impl StoreSize {
         Some(elements * self.dtype.size())
     }
 
-    /// By block: its buffers for weights, and those that gradients have of their own, as `make` makes one of so
-    /// many bytes.
+    /// Makes the buffers of all blocks by `make`, which gets the bytes of one: those for weights, and those that
+    /// gradients have to themselves.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Those that `make` returns.
     pub fn make<B>(&self, make: impl Fn(usize) -> Result<B, String>) -> Result<[Vec<Option<B>>; 2], String> {
         let of = |side: Side, block: usize| {
             let own = side == Side::Weights || self.buffers[block] == Buffers::Two;
@@ -101,14 +101,14 @@ pub trait BlockStore: Send {
     /// Hands a buffer out.
     fn lend(&mut self, side: Side, block: usize) -> Loan;
 
-    /// Takes a buffer that was lent back, whose first elements are so many of the block's first weights. Where
-    /// these are all, what held them before takes the place of the one lent; else they are copied.
+    /// Takes a lent buffer back. It begins with so many of the block's first weights. Where these are all its weights,
+    /// the buffer keeps them, and what held them before takes its place; else they are copied.
     fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>, elements: usize);
 
     /// Copies the first elements of a buffer into a slot.
     fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize);
 
-    /// Computations issued from here on find the slot filled.
+    /// Computations issued from here on wait until the slot is filled.
     fn filled(&mut self, slot: usize);
 
     /// The computations issued so far read the slot: it is refilled only after them.
@@ -117,7 +117,7 @@ pub trait BlockStore: Send {
     /// Elements of a slot as a row-major tensor outside of autodiff: what it holds when it is read.
     fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor;
 
-    /// Writes computed values to a slot, each to its elements from the number before it on.
+    /// Writes computed values to a slot, each from the element beside it on.
     fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>);
 
     /// Adds computed values to what a slot holds, as [`write`](Self::write) would put them there.
@@ -166,7 +166,7 @@ impl DeviceId {
 struct CpuStore {
     size: StoreSize,
     device: burn::tensor::Device,
-    /// By block; `None` while they are lent and where it has none.
+    /// Each block's memory; `None` while it is lent and where the block has none.
     weights: Vec<Option<Box<dyn HostMemory>>>,
     gradients: Vec<Option<Box<dyn HostMemory>>>,
     slots: Vec<Option<Tensor<1>>>,

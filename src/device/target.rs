@@ -74,8 +74,7 @@ impl Target {
     /// When there is no such device; lists those there are.
     pub fn resolve(&self, name: &str) -> Result<DeviceId, Rule> {
         let Self::Described(described) = self else { return DeviceId::resolve(name) };
-        let gpu = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()).map(DeviceId::Cuda);
-        match (name, gpu, described.device) {
+        match (name, DeviceId::gpu(name), described.device) {
             ("auto", _, device) => Ok(device),
             ("cpu", ..) => Ok(DeviceId::Cpu),
             (_, Some(gpu), DeviceId::Cuda(_)) => Ok(gpu),
@@ -129,7 +128,7 @@ impl Target {
         }
     }
 
-    /// Types that the device has no units for.
+    /// Refuses a type that the device has no units for.
     pub(crate) fn check(&self, device: DeviceId, compute: Compute) -> Result<(), Rule> {
         let DeviceId::Cuda(ordinal) = device else { return Ok(()) };
         if !matches!(compute, Compute::Bf16 | Compute::Tf32) {

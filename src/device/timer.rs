@@ -1,16 +1,16 @@
-//! [`Timer`]: when a device comes to what, on the host's clock.
+//! [`Timer`]: when the device reaches a piece of work, on the host's clock.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::cuda::{Event, Gpu, Mark};
+use super::cuda::{Event, Gpu, Stamp};
 use crate::words::DeviceId;
 
-/// Where this thread's work stands in time; on a GPU nobody waits for it.
+/// Notes when this thread's work is done. On a GPU the thread does not wait for it.
 pub struct Timer {
     began: Instant,
     /// Seconds on the host's clock when it began.
     offset: f64,
-    /// What a GPU came to when it began.
+    /// The GPU, and an event at the beginning.
     gpu: Option<(&'static Gpu, Event)>,
 }
 
@@ -18,7 +18,7 @@ pub struct Timer {
 pub enum Moment {
     /// Seconds on the host's clock.
     Host(f64),
-    Gpu(Mark),
+    Gpu(Stamp),
 }
 
 impl Timer {
@@ -42,7 +42,7 @@ impl Timer {
     pub fn now(&self) -> Moment {
         match &self.gpu {
             None => Moment::Host(self.offset + self.began.elapsed().as_secs_f64()),
-            Some((gpu, _)) => Moment::Gpu(Mark::new(gpu)),
+            Some((gpu, _)) => Moment::Gpu(Stamp::new(gpu)),
         }
     }
 
@@ -53,7 +53,7 @@ impl Timer {
         }
         let seconds = |moment: &Moment| match (moment, &self.gpu) {
             (Moment::Host(seconds), _) => *seconds,
-            (Moment::Gpu(mark), Some((_, began))) => self.offset + mark.seconds_since(began),
+            (Moment::Gpu(stamp), Some((_, began))) => self.offset + stamp.seconds_since(began),
             (Moment::Gpu(_), None) => unreachable!("a moment of this timer"),
         };
         moments.map(seconds).collect()

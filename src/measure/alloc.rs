@@ -1,8 +1,8 @@
 //! The counting allocator: exact live and peak bytes of the heap, and a limit.
 //!
-//! On the CPU every tensor lives on the heap, so the counts are exact to the byte. The counters
-//! are process-wide; a cell has a process of its own. They begin when they are first asked for: a process that never asks
-//! has no counter that its threads fight for.
+//! On the CPU every tensor lives on the heap, so the counts are exact to the byte. The counters are process-wide; a cell has
+//! a process of its own. Counting begins with the first query, so that the threads of a process that never asks do not
+//! contend for the counters.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -149,7 +149,7 @@ pub struct Uncounted {
 pub enum Room {
     /// Of the host.
     Memory,
-    /// Files in this folder without a name, which are mapped: they are gone with the process, however it ends.
+    /// Mapped files without a name in this folder: they disappear with the process, however it ends.
     Files(PathBuf),
 }
 
@@ -169,7 +169,7 @@ impl Room {
     }
 }
 
-/// What the error of a full disk begins with.
+/// The beginning of the error of a full disk.
 pub const NO_DISK: &str = "the disk has no ";
 
 /// Bytes of a file that are written at a time.

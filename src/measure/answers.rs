@@ -1,11 +1,12 @@
-//! [`Answers`]: what a model answered to the questions of a test set, at one moment of training.
+//! [`Answers`]: a model's answers to the questions of a test set, and [`Continuation`]: what it wrote after a prompt, at one
+//! moment of training.
 
 use serde::{Deserialize, Serialize};
 
 /// The normal distribution has 95 % within so many standard deviations of its mean.
 const DEVIATIONS: f64 = 1.959_963_984_540_054;
 
-/// See the module.
+/// The answers to a test set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
     /// Steps taken so far.
@@ -31,8 +32,17 @@ pub struct Answer {
     pub right: bool,
 }
 
+/// What a model wrote after a prompt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continuation {
+    /// Steps taken so far.
+    pub step: usize,
+    pub prompt: String,
+    pub text: String,
+}
+
 impl Answers {
-    /// With other answers to the same questions; samples are these.
+    /// Adds other answers to the same questions; the samples stay.
     pub fn add(&mut self, other: &Self) {
         self.questions += other.questions;
         self.right += other.right;

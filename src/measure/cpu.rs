@@ -5,7 +5,7 @@ use std::time::Instant;
 use burn::tensor::Tensor;
 
 use super::meter::{Measured, Meter, Phase, Stop, after_last_update, divergence};
-use super::{ProcessMemory, alloc};
+use super::{ProcessMemory, alloc, process_peak_rss};
 
 /// The CPU backend computes when it is called, so the clock at the end of a call is the time of
 /// its end.
@@ -105,12 +105,4 @@ impl Meter for CpuMeter {
         after_last_update(f64::from(proof().into_scalar::<f32>()))?;
         Ok(self.result)
     }
-}
-
-/// The most resident bytes this process had (VmHWM); `None` where there is no /proc.
-pub fn process_peak_rss() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }

@@ -1,5 +1,5 @@
-//! [`Crossing`]: what crossed the bus during a phase of a step, how fast, and how much of it behind
-//! computation, all by the device's own clock.
+//! [`Crossing`]: the copies over the bus during a phase of a step: bytes, time, and how much of it was hidden behind
+//! computation, by the device's own clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,15 +36,15 @@ impl Crossing {
         self.bytes as f64 / self.copy_seconds
     }
 
-    /// Of the time of the copies.
+    /// The hidden share of the time of the copies.
     pub fn hidden_share(&self) -> f64 {
         self.hidden_seconds / self.copy_seconds
     }
 
-    /// The most that can be hidden: there is no more computation than there is, and of n copies one is
-    /// before or behind all computation: min((n-1)/n, compute/copy).
+    /// The largest share that can be hidden: no more than there is computation, and of n copies one comes before or after
+    /// all computation: min((n-1)/n, compute/copy).
     pub fn ceiling(&self) -> f64 {
-        let all_but_one = (self.copies - 1) as f64 / self.copies as f64;
+        let all_but_one = (self.copies as f64 - 1.0) / self.copies as f64;
         all_but_one.min(self.compute_seconds / self.copy_seconds)
     }
 }

@@ -1,4 +1,4 @@
-//! [`FeatureDistance`]: how far training moved what the head reads of held-out inputs.
+//! [`FeatureDistance`]: how far training moved the features that the head reads, on held-out inputs.
 
 use serde::{Deserialize, Serialize};
 

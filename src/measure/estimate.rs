@@ -1,4 +1,4 @@
-//! [`Estimate`]: the bytes a cell will need, from its settings alone.
+//! [`Estimate`]: the bytes that a cell will need, from its settings alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,9 +48,18 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// What makes up the sum.
+    pub fn classes(&self) -> [(&'static str, u64); 5] {
+        [
+            ("weights", self.weights),
+            ("gradients", self.gradients),
+            ("optimizer state", self.optimizer),
+            ("activations", self.activations),
+            ("workspace", self.workspace),
+        ]
+    }
+
     pub fn total(&self) -> u64 {
-        [self.weights, self.gradients, self.optimizer, self.activations, self.workspace]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        self.classes().iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 }

@@ -1,10 +1,10 @@
-//! [`Loading`]: what the batches of a cell with a sampler came to, and how long it waited for them.
+//! [`Loading`]: the sizes of the batches of a cell with a sampler, and the time it waited for them.
 
 use serde::{Deserialize, Serialize};
 
 use super::Samples;
 
-/// What a batch came to.
+/// The size of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub samples: u64,
@@ -15,7 +15,7 @@ pub struct Counts {
     pub padding: u64,
     /// Tokens of its samples beyond the largest length or the end of a packed sequence.
     pub cut: u64,
-    /// The samples' squared lengths added up: what attention has to do.
+    /// The sum of the samples' squared lengths, in proportion to the work of attention.
     pub squares: u64,
 }
 
@@ -30,7 +30,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// Of one step.
+/// The batches of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     pub counts: Counts,
@@ -38,7 +38,7 @@ pub struct Load {
     pub stall: f64,
 }
 
-/// Of all measured steps.
+/// The batches of all measured steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loading {
     /// Seconds of the whole training run: from asking for the first measured step's batch until the device

@@ -61,7 +61,7 @@ pub struct MemoryUse {
 /// Why a cell's steps end early.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stop {
-    /// Training came to nothing.
+    /// A loss or a gradient is not finite any more.
     Diverged { reason: String },
     /// The device, or the host in its place, has no more memory.
     OutOfMemory { reason: String },
@@ -96,7 +96,7 @@ pub trait Meter {
     /// A step begins; a warm-up step is not `measured`.
     fn begin(&mut self, measured: bool);
 
-    /// The phase that began with the step or with the end of the phase before it has ended.
+    /// A phase ends, which began with the step or with the end of the phase before it.
     fn end(&mut self, phase: Phase);
 
     /// Takes the loss of this step, or of a micro-batch of it, whose losses add up; [1] in fp32.
@@ -135,14 +135,14 @@ pub fn divergence(losses: &[f64]) -> Option<Stop> {
     Some(diverged(&format!("the loss of step {} was {}", step + 1, losses[step])))
 }
 
-/// What was not finite, and what to change.
+/// The stop of training in which this was not finite, with what to change.
 pub fn diverged(what: &str) -> Stop {
     let advice =
         "set a smaller train.optimizer.lr, train.clip_norm, or a precision.compute with a wider range";
     Stop::Diverged { reason: format!("{what}: {advice}") }
 }
 
-/// `loss` is that of the meter's proof; the losses of the steps do not depend on the last update.
+/// Stops a cell whose loss after the last update, `loss` of the meter's proof, is not finite: no step's loss shows that.
 pub fn after_last_update(loss: f64) -> Result<(), Stop> {
     if loss.is_finite() {
         Ok(())

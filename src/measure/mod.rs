@@ -1,8 +1,7 @@
-//! Measurement: what a cell's steps cost in time and memory, and what was estimated.
+//! Measurement: time and memory of a cell's steps, measured and estimated.
 
 pub mod alloc;
 mod answers;
-mod continuation;
 mod cpu;
 mod crossing;
 mod distance;
@@ -15,16 +14,14 @@ pub mod process;
 mod rank;
 mod samples;
 mod scaler;
-mod timeline;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use answers::{Answer, Answers};
-pub use continuation::Continuation;
-pub use cpu::{CpuMeter, process_peak_rss};
+pub use answers::{Answer, Answers, Continuation};
+pub use cpu::CpuMeter;
 pub use crossing::{Crossing, Direction};
 pub use distance::FeatureDistance;
 pub(crate) use estimate::check_elements;
@@ -33,15 +30,14 @@ pub use evaluation::Evaluation;
 pub use loading::{Counts, Load, Loading};
 pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
-pub use process::ProcessMemory;
-pub use rank::RankRecord;
+pub use process::{ProcessMemory, process_peak_rss};
+pub use rank::{RankRecord, Span, StageTime};
 pub use samples::Samples;
 pub use scaler::ScalerRecord;
-pub use timeline::{Span, StageTime};
 
 use crate::words::flatten;
 
-/// What the measured steps of a cell cost.
+/// The measurements of a cell's steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Seconds of each phase, one sample a measured step; absent where a graph is forward and backward together.
@@ -86,6 +82,9 @@ pub struct Measurement {
     /// Absent without a gradient scaler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub scaler: Option<ScalerRecord>,
+    /// √Σ g² over all gradients of one more step; of cells that update nothing, whose losses say nothing of backward.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gradient_norm: Option<f64>,
     /// Of one more gradient after the last step, where the recipe asks for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gradient_histogram: Option<GradientHistogram>,
@@ -111,7 +110,7 @@ pub struct Measurement {
     /// Of each rank, where there are several; `memory` and the times of phases are of the first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub ranks: Vec<RankRecord>,
-    /// What the batches came to; of cells with a sampler.
+    /// The sizes of the batches; of cells with a sampler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub loading: Option<Loading>,
 }

@@ -1,6 +1,5 @@
-//! What this process takes of the host's memory: its resident set, and page-locked memory that is not in it.
-//! File-backed pages, of programs, libraries and mapped files, count apart: the system takes them back where it needs
-//! them.
+//! The host's memory that this process takes: its resident set, and page-locked memory outside of it. File-backed pages of
+//! programs, libraries and mapped files count separately: the system takes them back when it needs them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 const POLL: Duration = Duration::from_millis(10);
 /// `/proc/self/status` is shorter.
 const STATUS: usize = 8192;
-/// A block of page-locked memory that is larger than what else changes while it is made.
+/// A block of page-locked memory of this size is larger than any other change while it is made.
 const TELLING: u64 = 16 << 20;
 
 /// Bytes of the process.
@@ -41,20 +40,28 @@ impl Resident {
     }
 
     fn parse(status: &str) -> Option<Self> {
-        let value = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-            Some(kib * 1024)
-        };
-        Some(Self { anonymous: value("RssAnon:")?, shared: value("RssShmem:")?, file: value("RssFile:")? })
+        let of = |name: &str| bytes(status, name);
+        Some(Self { anonymous: of("RssAnon:")?, shared: of("RssShmem:")?, file: of("RssFile:")? })
     }
+}
+
+/// The bytes of a line of `/proc/self/status`, which has them in KiB.
+fn bytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The most resident bytes that this process had; `None` where there is no /proc.
+pub fn process_peak_rss() -> Option<u64> {
+    bytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
 static LOCKED: AtomicU64 = AtomicU64::new(0);
 /// Where the system counts page-locked memory: a [`Counted`] as a number.
 static COUNTED: AtomicU8 = AtomicU8::new(Counted::Nowhere as u8);
 
-/// Among which resident bytes page-locked memory is: drivers differ.
+/// The resident bytes among which page-locked memory counts: drivers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Nowhere,
@@ -126,7 +133,7 @@ pub fn follow(limit: Option<u64>, beyond: impl FnOnce(u64) + Send + 'static) {
             std::thread::sleep(POLL);
         }
     };
-    // Without a thread nothing is followed, and the process has other worries.
+    // Where no thread starts, the peak stays unknown.
     drop(std::thread::Builder::new().name("host memory".into()).spawn(watch));
 }
 

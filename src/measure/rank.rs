@@ -1,10 +1,11 @@
-//! [`RankRecord`]: what one rank of a cell in several processes came to.
+//! [`RankRecord`]: the measurements of one rank of a cell in several processes; [`Span`]: what a rank did and when, and
+//! [`StageTime`]: the time that a stage takes by itself.
 
 use serde::{Deserialize, Serialize};
 
-use super::{MemoryUse, Span, StageTime};
+use super::MemoryUse;
 
-/// Of one rank. Seconds and bytes are means over the measured steps.
+/// One rank. Seconds and bytes are means over the measured steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankRecord {
     pub rank: usize,
@@ -15,11 +16,29 @@ pub struct RankRecord {
     pub sent_bytes: f64,
     /// Seconds in which it exchanged something with others or waited for them.
     pub exchange_seconds: f64,
-    /// Seconds of these that were not behind its computation.
+    /// Seconds of these that its computation did not hide.
     pub exposed_seconds: f64,
     /// Of a pipeline: its stages, and what it did in the last measured step.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stages: Vec<StageTime>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub timeline: Vec<Span>,
+}
+
+/// Something that a rank did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// `2F0`: forward of stage 2 for micro-batch 0; `2B0`: backward; `U`: update.
+    pub action: String,
+    /// Seconds since the first rank began its step.
+    pub start: f64,
+    pub end: f64,
+}
+
+/// Seconds of a stage for one micro-batch, measured while all other ranks waited; backward adds its gradients up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageTime {
+    pub stage: usize,
+    pub forward: f64,
+    pub backward: f64,
 }

@@ -1,8 +1,8 @@
-//! [`ScalerRecord`]: what a gradient scaler did over the steps of a cell.
+//! [`ScalerRecord`]: the scale and the skipped steps of a gradient scaler over the steps of a cell.
 
 use serde::{Deserialize, Serialize};
 
-/// Of every step, warm-up included.
+/// Over every step, warm-up included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalerRecord {
     /// Steps whose update was skipped, since a gradient was not finite.

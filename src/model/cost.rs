@@ -20,8 +20,9 @@ pub struct Operators {
     pub blocks: usize,
     /// After the blocks, the loss included.
     pub last: Vec<Cost>,
-    /// Bytes of a micro-batch, and of tables that no step changes.
+    /// Bytes of a micro-batch.
     pub batch: u64,
+    /// Bytes, for each position, of tables that no step changes.
     pub tables: u64,
 }
 
@@ -107,31 +108,20 @@ impl Operators {
             let resident = offload.resident_block(resident, &moved, device);
             let places = offload.resident_blocks.places(self.blocks);
             parts.extend(places.into_iter().map(|stays| if stays { resident } else { moving }));
-        } else if let Some(sizes) = workload.shard {
+        } else if workload.shard.is_some() || workload.adds_by_block || workload.checkpoint.blocks > 0 {
             // Backward is done with a block, or with a segment of them, before the next.
-            let (segment, recomputes) = match workload.checkpoint.blocks {
-                0 => (1, false),
-                blocks => (blocks, !workload.gathers()),
-            };
-            let all = vec![block; self.blocks];
-            parts.extend(all.chunks(segment).map(|segment| {
-                let cost = Cost::sequence(segment);
-                let cost = if recomputes { cost.recomputed() } else { cost };
-                let stored = workload.precision.stored_bytes();
-                sizes.blocks(cost, segment.len() as u64, stored, workload.accumulation_steps as u64)
-            }));
-        } else if workload.adds_by_block {
+            let recomputes = workload.checkpoint.blocks > 0 && !workload.gathers();
+            let (stored, steps) = (workload.precision.stored_bytes(), workload.accumulation_steps as u64);
             let all = vec![block; self.blocks];
             parts.extend(all.chunks(workload.checkpoint.blocks.max(1)).map(|segment| {
                 let cost = Cost::sequence(segment);
-                let cost = if workload.checkpoint.blocks > 0 { cost.recomputed() } else { cost };
-                Cost { gradients: 0, ..cost }
+                let cost = if recomputes { cost.recomputed() } else { cost };
+                match workload.shard {
+                    Some(sizes) => sizes.blocks(cost, segment.len() as u64, stored, steps),
+                    None if workload.adds_by_block => Cost { gradients: 0, ..cost },
+                    None => cost,
+                }
             }));
-        } else if workload.checkpoint.blocks > 0 {
-            let all = vec![block; self.blocks];
-            parts.extend(
-                all.chunks(workload.checkpoint.blocks).map(|segment| Cost::sequence(segment).recomputed()),
-            );
         } else {
             (0..self.blocks).for_each(|_| parts.extend(&self.block));
         }
@@ -199,6 +189,7 @@ mod tests {
             optimizer: &optimizer,
             batch_size: 1,
             seq_len: 1,
+            positions: 1,
             packed: false,
             accumulation_steps: live_graphs,
             adds_by_block: false,

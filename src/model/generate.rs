@@ -28,7 +28,7 @@ pub struct Request {
     /// New tokens at most.
     pub tokens: usize,
     pub choice: Choice,
-    /// Ends a sequence, which then stays as it is.
+    /// The token that ends a sequence.
     pub end: Option<u32>,
 }
 

@@ -5,9 +5,9 @@ use burn::tensor::DType;
 
 use super::*;
 use crate::device::drawing;
-use crate::model::Model;
 use crate::model::families::{Gpt2, GptJ, Llama, Qwen2};
 use crate::model::language::Computation;
+use crate::model::{Model, Parts};
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
 use crate::params::table::Tuning;
@@ -15,8 +15,8 @@ use crate::recipe::{Recipe, Source};
 use crate::residence::{Offload, Placement, ResidentBlocks, Strategy};
 use crate::words::{Compute, DeviceId};
 
-/// Learned positions; rotary ones of neighbours in a part of each head, with a biased output; rotary ones with a key head for each query head; and grouped queries with biases. Nothing is a
-/// power of two.
+/// Learned positions; rotary ones of neighbours in a part of each head, and a head with a bias; rotary ones with a key head
+/// for each query head; and grouped queries with biases. No size is a power of two.
 const GPT2: &str = "kind = \"gpt2\"\nhidden_size = 30\nnum_attention_heads = 5\n";
 const GPTJ: &str = "kind = \"gptj\"\nhidden_size = 30\nnum_attention_heads = 3\nrotary_dim = 6\n";
 const LLAMA: &str = "kind = \"llama\"\nhidden_size = 18\nintermediate_size = 26\nnum_attention_heads = 3\n\
@@ -44,7 +44,7 @@ fn network_with<F: Family>(model: &str, offload: Offload) -> Decoder<F> {
     let computation = Computation::new(Arithmetic::of(Compute::Fp32), Ops::default(), Checkpoint::default());
     let placement =
         Placement { offload, device: DeviceId::Cpu, accumulates: false, updates: false, recomputes: false };
-    model.network(40, &source, computation, Some(placement)).valid()
+    model.network(40, &source, computation, (Some(placement), None), Parts::Whole).valid()
 }
 
 fn prompts() -> Vec<Vec<u32>> {

@@ -1,4 +1,4 @@
-//! Networks: what `[model] kind` may name, and what a network gives the runner.
+//! Networks: the kinds that `[model]` names, and the traits by which the runner trains them.
 
 pub mod config;
 pub mod cost;
@@ -91,7 +91,7 @@ pub trait Kind {
     type Network: Network;
 }
 
-/// The tensors of a batch, and what else decides how a forward and a backward of it are launched.
+/// What a forward and a backward read of a batch, and what else decides their launches.
 pub struct Inputs {
     pub tensors: Vec<Input>,
     pub form: Vec<u64>,
@@ -101,8 +101,8 @@ pub struct Inputs {
 pub trait Network: Module + Sized {
     type Batch: Clone;
 
-    /// What a forward and a backward of the batch read of it, and its form: batches of one form have the same launches.
-    /// `None` where launches depend on the batch itself.
+    /// The tensors that a forward and a backward read of the batch, and its form: batches of one form have the same
+    /// launches. `None` where launches depend on the contents of the batch.
     fn inputs(_batch: &Self::Batch) -> Option<Inputs> {
         None
     }
@@ -110,17 +110,17 @@ pub trait Network: Module + Sized {
     /// The micro-batch's part of the step's mean loss, [1] in fp32.
     fn loss(&self, batch: &Self::Batch) -> Tensor<1>;
 
-    /// y of one of its parts, from the output of the part before; of the first from the batch.
+    /// The output of one of its parts from `x`, the output of the part before; the first part reads the batch alone.
     fn part(&self, _part: &Part, _batch: &Self::Batch, _x: Option<Tensor<2>>) -> Output {
         unreachable!("checked: a language model has stages")
     }
 
-    /// The shape and the type of what goes from part to part.
+    /// The shape and the type of what one part gives the next.
     fn between(&self, _batch: &Self::Batch) -> ([usize; 2], DType) {
         unreachable!("checked: a language model has stages")
     }
 
-    /// The name of the parameter that the first and the last part have, if there is one.
+    /// The name of the parameter that both the first and the last part have, if there is one.
     fn tied(&self) -> Option<String> {
         None
     }
@@ -133,7 +133,7 @@ pub trait Network: Module + Sized {
         None
     }
 
-    /// Quality on a batch, of a network outside of autodiff, and the number of tokens that it is the mean over.
+    /// Loss and accuracy on a batch, of a network outside of autodiff, and the number of tokens that they are means over.
     fn evaluate(&self, batch: &Self::Batch) -> (Evaluation, f64);
 }
 
@@ -158,7 +158,7 @@ impl Model {
         on_language!(self, model => model.table(dtype, tuning))
     }
 
-    /// The operators that it is made of, with the adapters of `tuning`.
+    /// Its operators, with the adapters of `tuning`.
     pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
         on_model!(self, model => model.operators(setting, tuning))
     }
@@ -207,7 +207,7 @@ impl Model {
         on_language!(self, model => model.shape())
     }
 
-    /// The model of a family, where it is of that.
+    /// The model, where it is of this family.
     pub fn language<F: Family>(&self) -> Option<&LanguageModel<F>> {
         on_language!(self, model => (model as &dyn Any).downcast_ref())?
     }
@@ -225,7 +225,7 @@ impl Model {
         on_language!(self, model => model.linear_layers()).unwrap_or_default()
     }
 
-    /// The operators that it has, by their names in `[ops]`.
+    /// Its operators, by their names in `[ops]`.
     pub fn operator_names(&self) -> &'static [&'static str] {
         fn of<F: Family>(_: &LanguageModel<F>) -> &'static [&'static str] {
             F::OPERATORS

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::Tensor;
 
-/// Some blocks, one after the other, with what is before the first of all and behind the last.
+/// Consecutive blocks of a network. The first part also has the embedding, and the last one the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     pub blocks: Range<usize>,
@@ -46,7 +46,7 @@ impl Parts {
         self.any(|part| part.is_last)
     }
 
-    /// Blocks before this one that are here too.
+    /// How many of the blocks before this one the process has.
     pub fn blocks_before(&self, block: usize) -> usize {
         (0..block).filter(|block| self.has_block(*block)).count()
     }

@@ -121,7 +121,7 @@ pub fn weight<const D: usize>(parameter: &Param<Tensor<D>>) -> Weight<D> {
             Some(Tensor::from_dispatch(casts.as_mut()?.entry(which).or_insert_with(cast).clone()))
         })
     });
-    Weight { stored, cast, packed: None }
+    Weight::new(stored, cast)
 }
 
 #[cfg(test)]

@@ -19,6 +19,11 @@ pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
     }
 }
 
+/// Whether cuBLASLt multiplies a tensor, which is outside of autodiff's graph.
+pub fn has_blas<const D: usize>(tensor: &Tensor<D>) -> bool {
+    on_cuda(tensor) && cuda::has_blas(&cube(tensor.clone()))
+}
+
 /// Integers of the CUDA device.
 pub fn cube_int<const D: usize>(tensor: &Tensor<D, Int>) -> CubeTensor {
     cuda::int_buffer(tensor.clone())

@@ -3,7 +3,7 @@
 
 use burn::tensor::{Gradients, Tensor};
 
-use super::function::relay;
+use super::function::custom;
 use crate::ops::autocast::{autocast, region};
 
 /// y = f(x), which keeps x alone: `recompute` is f on a fresh leaf, run when the gradient of y
@@ -16,7 +16,7 @@ pub fn checkpoint<const D: usize, State>(
     recompute: impl FnOnce(Tensor<D>) -> (Tensor<D>, State) + Send + 'static,
     gradients: impl FnOnce(State, &mut Gradients) + Send + 'static,
 ) -> Tensor<D> {
-    relay([x.into_dispatch()], |[x]| {
+    custom(None, [x.into_dispatch()], |[x]| {
         let x = Tensor::<D>::from_dispatch(x);
         let y = forward(x.clone());
         let region = region();
@@ -37,8 +37,8 @@ pub fn checkpoint<const D: usize, State>(
 
 /// The gradients of what y was computed from, given the gradient of y.
 pub fn differentiate<const D: usize>(y: Tensor<D>, gradient: Tensor<D>) -> Gradients {
-    // A scalar whose gradient with respect to y is the one given: no product with it is summed.
-    relay([y.into_dispatch()], |[y]| {
+    // The gradient of this scalar with respect to y is `gradient`: no product with it is summed.
+    custom(None, [y.into_dispatch()], |[y]| {
         let scalar = Tensor::<1>::zeros([1], &Tensor::<D>::from_dispatch(y).device());
         (scalar, move |_: Tensor<1>, _: [bool; 1]| [Some(gradient.into_dispatch())])
     })

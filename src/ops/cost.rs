@@ -1,8 +1,8 @@
 //! [`Cost`]: what an operator, or a part of a network made of operators, costs in memory and arithmetic.
 //!
-//! Each operator derives its own from its code; [`Cost::sequence`], [`Cost::fan`], [`Cost::residual`] and
-//! [`Cost::recomputed`] give those of what is made of several. An operator's bytes do not count its input x and
-//! the gradient g of its result: they exist before it, and the operators around it made them.
+//! Each operator derives its own cost from its code. [`Cost::sequence`], [`Cost::fan`], [`Cost::residual`] and
+//! [`Cost::recomputed`] combine the costs of several. The bytes of an operator do not count its input x and the
+//! gradient g of its result: the operators around it made them, so they exist before it runs.
 //!
 //! ```text
 //!                       forward                           backward
@@ -35,10 +35,10 @@ pub struct Cost {
     pub input: u64,
     /// y, and its gradient.
     pub output: u64,
-    /// Whether x stays until backward, and for whom: `None` where backward computes all of it again.
+    /// Whether x stays until backward, and for which operator: `None` where backward computes all of them again.
     pub holds_input: bool,
     pub holder: Option<OperatorName>,
-    /// From forward to backward, besides x; and by whom, as far as operators are named.
+    /// Bytes kept from forward to backward, besides x; and those of each named operator.
     pub kept: u64,
     pub kept_by: KeptBy,
     /// The highest moment of forward when what backward needs is kept, and when nothing is.
@@ -48,7 +48,7 @@ pub struct Cost {
     pub backward: Moment,
     /// Numbers in parameters; their bytes as stored, of their gradients, and of casts that serve all micro-batches.
     pub parameters: u64,
-    /// Of those that are trained, and in the largest trained one.
+    /// The trained parameters, and the numbers in the largest of them.
     pub trained: Tensors,
     pub largest: u64,
     pub weights: u64,
@@ -58,7 +58,7 @@ pub struct Cost {
     /// Kernels of an operator in forward and in backward on a GPU, besides casts of weights.
     pub launches: [u32; 2],
     pub sent: Sent,
-    /// By operator; each sets its own with [`named`](Self::named).
+    /// The work of each operator, which sets its own with [`named`](Self::named).
     pub works: Works,
 }
 
@@ -117,7 +117,7 @@ impl Cost {
         Moment { kept: self.kept, by: self.kept_by, ..Moment::default() }
     }
 
-    /// With the parameters and FLOPs of all parts.
+    /// Adds the parameters and FLOPs of all parts.
     fn total_of(mut self, parts: &[Self]) -> Self {
         for part in parts {
             self.parameters += part.parameters;
@@ -254,7 +254,7 @@ impl Cost {
         Self { forward, trained: Tensors::default(), largest: 0, casts: 0, ..self.without_backward() }
     }
 
-    /// Of operators that have no backward, since nothing in them or before them is trained.
+    /// The cost where backward does not run, since nothing in the operators or before them is trained.
     #[must_use]
     pub fn without_backward(self) -> Self {
         Self {

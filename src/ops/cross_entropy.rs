@@ -27,7 +27,7 @@ use burn_cubecl::tensor::CubeTensor;
 
 pub use cost::cost;
 
-use super::backend::{cube, cube_int, on_cuda, uncube};
+use super::backend::{cube, cube_int, has_blas, on_cuda, uncube};
 use super::dense::{Arithmetic, Weight};
 use super::function::{Earlier, custom_adding};
 use super::kernels::elementwise::scaled;
@@ -36,7 +36,6 @@ use super::name::OperatorName;
 use super::product::{Fp32Math, composed_product};
 use super::tensor_parallel::copy_to_ranks;
 use super::{Operator, narrow, rounded, wide};
-use crate::device::cuda::has_blas;
 use crate::world::Group;
 use vocabulary::{Found, Head};
 
@@ -133,7 +132,7 @@ fn chunked(
     custom_adding(OperatorName::Loss, inputs, |[h, stored], wanted| {
         let (h, stored) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(stored));
         let types = [h.dtype(), stored.dtype()];
-        let weight = Weight { cast, ..Weight::from(stored) }.narrow(dtype);
+        let weight = Weight::new(stored, cast).narrow(dtype);
         let first = ranks.place() * weight.dims()[0];
         let head = Head { h: rounded(h, dtype), weight, first, labels, arithmetic, chunk, longest_sum };
         let (differentiated, vocab) = (wanted.contains(&true), head.weight.dims()[0]);
@@ -206,9 +205,8 @@ fn composed(
 
 /// How the tokens divide where they are taken in chunks.
 fn chunks_of_tokens(head: &Head) -> Option<tokens::Chunks> {
-    let multiplied = on_cuda(&head.h) && has_blas(&cube(head.h.clone()));
     let sizes = || tokens::Chunks::of(head.h.dims()[0], head.weight.dims()[0]);
-    (multiplied && head.arithmetic.dtype.size() == 2).then(sizes)?
+    (head.arithmetic.dtype.size() == 2 && has_blas(&head.h)).then(sizes)?
 }
 
 /// Σ x as [1]; Burn's own sum tries variants for seconds on CUDA.

@@ -43,7 +43,8 @@ impl Ids {
     /// # Panics
     /// When one is not.
     pub fn expect_rows(&self, rows: usize, table: &str) {
-        assert!(self.below <= rows, "id {} is beyond the {rows} rows of {table}", self.below - 1);
+        // Of a negative id `below` is above 2^31, and as i32 it is that id again.
+        assert!(self.below <= rows, "id {} is beyond the {rows} rows of {table}", (self.below - 1) as i32);
     }
 
     /// What [`Ids::from_tensors`] takes, on the host.
@@ -52,7 +53,8 @@ impl Ids {
         [ids, order, unique, starts]
     }
 
-    /// The same as long for any ids, as one recorded launch takes them: beyond the unique ids are some that no token has.
+    /// As [`Ids::arrays`], with lengths that follow from the number of ids alone, as a recorded launch needs. Behind the
+    /// unique ids stand some that no token has.
     pub fn arrays_of_one_length(ids: Vec<i32>, plan: ScatterPlan) -> [Vec<i32>; 4] {
         let [ids, order, mut unique, mut starts] = Self::arrays(ids, plan);
         unique.resize(ids.len(), 0);
@@ -120,7 +122,7 @@ fn rows(weight: Tensor<2>, ids: &Tensor<1, Int>, out: DType) -> Tensor<2> {
     narrow(weight.select(0, ids.clone()), out)
 }
 
-/// These rows of [vocab, hidden] as `dtype`; on a CPU all of them.
+/// The gradient of these rows of a table [vocab, hidden], as `dtype`. A CPU takes the whole table.
 fn sums(g: Tensor<2>, ids: &Ids, table: Range<usize>, dtype: DType) -> Tensor<2> {
     if on_cuda(&g) {
         let [order, unique, starts] = [&ids.order, &ids.unique, &ids.starts].map(cube_int);

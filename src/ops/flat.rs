@@ -1,4 +1,4 @@
-//! [`laid_out`]: many tensors in one flat tensor, and [`part`] of such a one.
+//! [`laid_out`]: many tensors in one flat tensor, and [`part`], which takes one out.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use crate::device::cuda;
 /// much at once.
 pub const ALIGNED: usize = 8;
 
-/// A tensor of so many elements with others in it, each from the element that stands with it on, in their order, and with 0
-/// between them; all flat and outside of autodiff, on this device. On CUDA one kernel writes them all.
+/// A flat tensor of `length` elements on this device that holds other flat tensors, each from the element beside it on and in
+/// their order, with 0 between them. All are outside of autodiff. On CUDA one kernel writes them all.
 ///
 /// # Panics
-/// Where two of them overlap.
+/// When two of them overlap.
 pub fn laid_out(
     length: usize,
     (dtype, device): (DType, &Device),
@@ -63,7 +63,7 @@ pub fn part(tensor: &Tensor<1>, elements: Range<usize>) -> Tensor<1> {
 mod tests {
     use super::*;
 
-    /// Of odd sizes, in two types, with gaps between and behind them.
+    /// The tensors have odd sizes and two types, with gaps between and behind them.
     #[test]
     fn tensors_lie_where_they_are_put_with_zeros_between_them() {
         let device = Device::flex();

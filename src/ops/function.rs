@@ -31,8 +31,10 @@ pub type InputGradients<const N: usize> = [Option<DispatchTensor>; N];
 /// Runs the operator `name` of `N` inputs. `forward` gets the inputs outside of the graph and returns the
 /// result and the backward: from the gradient of the result, and which inputs want theirs, to the
 /// inputs' gradients. A gradient has the dtype of its input.
+///
+/// An operator without a name only hands on what others compute, and [`observe_gradients`] passes it over.
 pub fn custom<const N: usize, const D: usize, F>(
-    name: OperatorName,
+    name: impl Into<Option<OperatorName>>,
     inputs: [DispatchTensor; N],
     forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
@@ -52,39 +54,14 @@ pub type Earlier<'a> = dyn FnMut(usize) -> Option<DispatchTensor> + 'a;
 /// As [`custom`], of an operator whose forward also gets which inputs want a gradient, and whose backward may add
 /// to the gradient that an input has already, in the kernel that makes its own part.
 pub fn custom_adding<const N: usize, const D: usize, F>(
-    name: OperatorName,
+    name: impl Into<Option<OperatorName>>,
     inputs: [DispatchTensor; N],
     forward: impl FnOnce([DispatchTensor; N], [bool; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
     F: FnOnce(Tensor<D>, [bool; N], &mut Earlier<'_>) -> InputGradients<N> + Send + 'static,
 {
-    operator(Some(name), inputs, forward)
-}
-
-/// As [`custom`], of an operator that only hands on what other operators compute: it has no name, and
-/// [`observe_gradients`] passes it over.
-pub fn relay<const N: usize, const D: usize, F>(
-    inputs: [DispatchTensor; N],
-    forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
-) -> Tensor<D>
-where
-    F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
-{
-    operator(None, inputs, |inputs, _| {
-        let (output, backward) = forward(inputs);
-        (output, move |gradient, wanted, _: &mut Earlier<'_>| backward(gradient, wanted))
-    })
-}
-
-fn operator<const N: usize, const D: usize, F>(
-    name: Option<OperatorName>,
-    inputs: [DispatchTensor; N],
-    forward: impl FnOnce([DispatchTensor; N], [bool; N]) -> (Tensor<D>, F),
-) -> Tensor<D>
-where
-    F: FnOnce(Tensor<D>, [bool; N], &mut Earlier<'_>) -> InputGradients<N> + Send + 'static,
-{
+    let name = name.into();
     let Some(tracked) = inputs.iter().find(|t| t.autodiff != DispatchAutodiffContext::Disabled) else {
         let _scope = name.and_then(OperatorName::scope);
         return forward(inputs, [false; N]).0;
@@ -220,21 +197,17 @@ where
     }
 }
 
-/// That the backward of this node runs, and has its gradient.
+/// Notes that the backward of this node runs, and has its gradient.
 pub(super) fn consumed(id: NodeId) {
     ADDED.with_borrow_mut(|added| added.remove(&id));
 }
 
-/// That this node gets a gradient.
+/// Notes that this node gets a gradient.
 pub(super) fn registered(id: NodeId, is_leaf: bool) {
-    // A leaf keeps its gradient: it cannot be taken.
-    if !is_leaf {
-        remember(id);
+    if is_leaf {
+        // It keeps its gradient, which cannot be taken.
+        return;
     }
-}
-
-/// That this node has a gradient.
-fn remember(id: NodeId) {
     ADDED.with_borrow_mut(|added| {
         // Nodes of Burn's operators stay, since nothing says when their backward has run.
         if added.len() == MOST_ADDED {

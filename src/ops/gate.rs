@@ -1,5 +1,5 @@
-//! [`gate`]: the identity at the input of modules, whose backward hands over their gradients: they are final once it runs,
-//! since everything behind it has run.
+//! [`gate`]: the identity at the input of some modules. Its backward hands over their gradients, which are final by then:
+//! the backward of everything behind the gate has run.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,8 +18,8 @@ use super::backend::primitive;
 use super::function::{consumed, erase, registered};
 use super::parameters::each_parameter;
 
-/// Gets the gradients of the trainable parameters of some modules, as far as they have any. A gradient that is added to
-/// a parameter later, as behind an operator of the parameter alone, stays where backward leaves it.
+/// Gets the gradients of the trainable parameters of some modules, of those that have one. Where an operator takes the
+/// parameter alone, its gradient may come later; that one stays where backward leaves it.
 pub type Arrived = dyn Fn(Vec<(ParamId, DispatchTensor)>) + Send + Sync;
 
 thread_local! {
@@ -40,7 +40,7 @@ impl Drop for Gates {
     }
 }
 
-/// x, of which nothing but these modules is computed before the next gate.
+/// Returns x. Until the next gate only these modules may compute with it.
 pub fn gate<const D: usize, M: Module>(x: Tensor<D>, modules: &[M]) -> Tensor<D> {
     let Some(arrived) = ARRIVED.with_borrow(Clone::clone).filter(|_| x.is_autodiff()) else { return x };
     let mut parameters = Vec::new();
@@ -89,7 +89,7 @@ where
 
 type Take = Box<dyn FnOnce(&mut Gradients) + Send>;
 
-/// What takes the gradients of what is behind the gate, once.
+/// Takes the gradients of the modules behind the gate, once.
 #[derive(Clone)]
 struct Behind(Arc<Mutex<Option<Take>>>);
 

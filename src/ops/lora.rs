@@ -16,9 +16,9 @@
 //! | s h | N r | dB; x̃Aᵀ again would be a product with x |
 //! | W, A, B | the parameters; under autocast their casts; a W of 4-bit codes as these (QLoRA) | dx, dh |
 //!
-//! Numbers of a W in 4 bits are made for forward's product, and once more for backward's, and freed behind it.
-//! W needs no activation, and the mask none either: it is drawn again from its seed ([`Dropout`]). On CUDA kernels of our
-//! own multiply by A and B and draw the mask as they do, of all adapted layers of one input at once
+//! A W in 4 bits is turned into numbers for forward's product and again for backward's, and these are freed afterwards. No
+//! activation is kept for W, which is frozen, nor for the mask, which is drawn again from its seed ([`Dropout`]). On CUDA
+//! kernels of our own multiply by A and B and draw the mask as they go, for all adapted layers of one input at once
 //! ([`lora_side_by_side`]).
 
 mod cost;
@@ -45,7 +45,7 @@ pub struct LowRank {
     pub b: Weight,
     /// s
     pub scale: f64,
-    /// Of the input of A.
+    /// The dropout of A's input.
     pub dropout: Option<Dropout>,
 }
 
@@ -74,7 +74,7 @@ fn composed(x: Tensor<2>, layer: Layer, low_rank: LowRank) -> Tensor<2> {
         let [x, stored_a, stored_b] = inputs;
         let x = rounded(x, dtype);
         let [a, b] = [(stored_a, a.cast), (stored_b, b.cast)]
-            .map(|(stored, cast)| Weight { cast, ..Weight::from(stored) }.narrow(dtype));
+            .map(|(stored, cast)| Weight::new(stored, cast).narrow(dtype));
         let h = product(plain(dropped(x.clone(), dropout)), transpose(a.clone()), dtype, math) * scale;
         let (lhs, rhs) = (plain(x.clone()), layout.weight(weight.clone().narrow(dtype)));
         let y = match bias {

@@ -180,7 +180,7 @@ const OPERATOR: Key =
     Key::method(Values::Words(&["custom", "plain"])).default(Word("custom")).role(Role::Operator).tacit();
 
 impl Ops {
-    /// By their names in the recipe.
+    /// The operators by their names in the recipe.
     pub fn all(&self) -> [(&'static str, Operator); 6] {
         [
             ("swiglu", self.swiglu),
@@ -212,6 +212,15 @@ pub fn rounded<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
     match backend::on_cuda(&tensor) {
         true => backend::uncube(kernels::elementwise::cast(backend::cube(tensor), dtype)),
         false => narrow(tensor, dtype),
+    }
+}
+
+/// A matrix to be written, on the device of `like`; the CPU's holds zeros, to which parts may be added. Burn would align its
+/// rows on CUDA, and what reads it next would first copy it without the gaps.
+pub fn unwritten<const D: usize>(dims: [usize; 2], dtype: DType, like: &Tensor<D>) -> Tensor<2> {
+    match backend::on_cuda(like) {
+        true => backend::uncube(kernels::launch::empty(&backend::cube(like.clone()), dims, dtype)),
+        false => Tensor::zeros(dims, (&like.device(), dtype)),
     }
 }
 

@@ -1,7 +1,8 @@
-//! Weights in 4 bits, as [`cpu_kernels::nf4`] packs them: the tensors that carry their bytes, and what products read.
+//! Weights in 4 bits, as [`cpu_kernels::nf4`] packs them: the tensors that carry the packed bytes, and the numbers that
+//! products read.
 //!
-//! A tensor of packed weights has the type that parameters are stored in, and its bits are no numbers: it is only moved. Its
-//! shape is [1, [`carriers`]].
+//! A tensor of packed weights has the type that parameters are stored in, but its bits are not numbers of that type, so it
+//! is only moved. Its shape is [1, [`carriers`]].
 
 use burn::tensor::{DType, Tensor, TensorData};
 use burn_flex::FlexTensor;
@@ -29,8 +30,12 @@ pub fn pack(elements: &[u8], shape: [usize; 2], dtype: DType) -> TensorData {
 }
 
 /// The inverse of [`pack`], as `dtype`.
-pub fn unpack_data(packed: &TensorData, shape: [usize; 2], dtype: DType) -> TensorData {
-    TensorData::from_bytes_vec(unpacked(packed.as_bytes(), shape, dtype), shape, dtype)
+pub fn unpack_data(packed: &[u8], shape: [usize; 2], dtype: DType) -> TensorData {
+    let elements = shape.iter().product();
+    let packing = Packing::of(elements);
+    let mut bytes = vec![0; elements * dtype.size()];
+    packing.unpack(&packed[..packing.bytes()], &mut bytes, |numbers, part| round(dtype, numbers, part));
+    TensorData::from_bytes_vec(bytes, shape, dtype)
 }
 
 /// The weight of this shape that a tensor carries, rounded once to `dtype`.
@@ -38,16 +43,6 @@ pub fn unpack<const D: usize>(packed: Tensor<D>, shape: [usize; 2], dtype: DType
     if on_cuda(&packed) {
         return uncube(cuda::unpack(&cube(packed), shape, dtype));
     }
-    let data = {
-        let packed = cpu::contiguous(flex(packed));
-        TensorData::from_bytes_vec(unpacked(packed.bytes(), shape, dtype), shape, dtype)
-    };
-    unflex(FlexTensor::from_data(data))
-}
-
-fn unpacked(packed: &[u8], shape: [usize; 2], dtype: DType) -> Vec<u8> {
-    let packing = Packing::of(shape.iter().product());
-    let mut bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
-    packing.unpack(&packed[..packing.bytes()], &mut bytes, |numbers, part| round(dtype, numbers, part));
-    bytes
+    let packed = cpu::contiguous(flex(packed));
+    unflex(FlexTensor::from_data(unpack_data(packed.bytes(), shape, dtype)))
 }

@@ -89,7 +89,7 @@ fn less(x: Tensor<2>, mean: Option<Tensor<2>>) -> Tensor<2> {
 struct Kept {
     x: Tensor<2>,
     weight: Tensor<1>,
-    /// Of LayerNorm, and r, [tokens] in fp32.
+    /// The mean, of LayerNorm, and r, [tokens] in fp32.
     mean: Option<Tensor<1>>,
     rstd: Tensor<1>,
     /// The type of the bias's gradient.
@@ -106,17 +106,9 @@ impl Kept {
     ) -> (Tensor<2>, Self) {
         let bias_dtype = bias.as_ref().map(Tensor::dtype);
         let (y, mean, rstd) = if on_cuda(&x) {
-            let (x, weight, epsilon) = (cube(x.clone()), cube(weight.clone()), epsilon as f32);
-            match bias {
-                None => {
-                    let (y, rstd) = kernels::rms_norm(&x, &weight, epsilon, out);
-                    (uncube(y), None, uncube(rstd))
-                }
-                Some(bias) => {
-                    let (y, mean, rstd) = kernels::layer_norm(&x, &weight, &cube(bias), epsilon, out);
-                    (uncube(y), Some(uncube(mean)), uncube(rstd))
-                }
-            }
+            let (x, weight, bias) = (cube(x.clone()), cube(weight.clone()), bias.map(cube));
+            let (y, mean, rstd) = kernels::norm(&x, &weight, bias.as_ref(), epsilon as f32, out);
+            (uncube(y), mean.map(uncube), uncube(rstd))
         } else if out == DType::F32 && cpu::takes(&x) && cpu::takes(&weight) && bias.iter().all(cpu::takes) {
             cpu::norm::forward(&x, &weight, bias, epsilon as f32)
         } else {
@@ -150,11 +142,8 @@ impl Kept {
     ) -> (Tensor<2>, Option<Tensor<1>>, Option<Tensor<1>>) {
         let Self { x, weight, mean, rstd, .. } = self;
         let (x, weight, rstd, g) = (cube(x), cube(weight), cube(rstd), cube(g));
-        let earlier = earlier.map(cube);
-        let (dx, parts) = match mean.map(cube) {
-            None => kernels::rms_norm_backward(&x, &weight, &rstd, &g, earlier.as_ref()),
-            Some(mean) => kernels::layer_norm_backward(&x, &weight, &mean, &rstd, &g, earlier.as_ref()),
-        };
+        let (mean, earlier) = (mean.map(cube), earlier.map(cube));
+        let (dx, parts) = kernels::norm_backward(&x, &weight, mean.as_ref(), &rstd, &g, earlier.as_ref());
         let (dweight, dbias) = wants_parameters.then(|| parts.sum()).unzip();
         (uncube(dx), dweight.map(uncube), dbias.flatten().map(uncube))
     }

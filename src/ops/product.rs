@@ -1,6 +1,6 @@
-//! Matrix products of tensors outside of autodiff's graph, accumulated in fp32. On CUDA they are cuBLASLt's on Burn's
-//! own buffers and stream; without that library they are Burn's own, and the row says so. On the CPU those whose result is
-//! fp32 are our own kernel's, of operands widened to it, and the others Burn's.
+//! Matrix products of tensors outside of autodiff's graph, accumulated in fp32. On CUDA cuBLASLt multiplies, on Burn's own
+//! buffers and stream; without that library Burn does, and the row says so. On the CPU our own kernel makes the products
+//! whose result is fp32, from operands widened to it, and Burn makes the others.
 
 pub mod cpu;
 #[cfg(test)]
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use burn::tensor::{DType, Tensor};
 
-use super::backend::{cube, on_cuda, uncube};
+use super::backend::{self, cube, on_cuda, uncube};
 use super::function::custom;
 use super::name::OperatorName;
 use super::narrow;
@@ -64,7 +64,7 @@ impl<const D: usize> Factor<D> {
         columns.into_iter().fold(view, cuda::View::columns)
     }
 
-    /// A tensor of its own, widened to `dtype`: that gives the accumulator's precision.
+    /// A tensor of its own, widened to `dtype`, which is then also the accumulator's type.
     fn operand(self, dtype: DType) -> Tensor<D> {
         let Self { mut tensor, transposed, rows, columns } = self;
         if rows.is_some() || columns.is_some() {
@@ -94,14 +94,14 @@ fn part<const D: usize>(
     part
 }
 
-/// Whether cuBLASLt multiplies; where it is missing on CUDA, whether Burn can instead.
+/// Whether cuBLASLt multiplies.
+///
+/// # Panics
+/// When cuBLASLt is missing on CUDA and Burn cannot multiply instead.
 fn has_blas<const D: usize>(lhs: &Factor<D>, math: Fp32Math) -> bool {
-    if !on_cuda(&lhs.tensor) {
-        return false;
-    }
-    let has = cuda::has_blas(&cube(lhs.tensor.clone()));
+    let has = backend::has_blas(&lhs.tensor);
     assert!(
-        has || lhs.tensor.dtype() != DType::F32 || math == Fp32Math::Tf32,
+        has || lhs.tensor.dtype() != DType::F32 || math == Fp32Math::Tf32 || !on_cuda(&lhs.tensor),
         "fp32 products on CUDA need cuBLASLt, since Burn multiplies fp32 in TF32 there: install the CUDA \
          libraries, set LD_LIBRARY_PATH, or use precision.compute = \"tf32\""
     );

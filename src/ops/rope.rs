@@ -1,6 +1,6 @@
 //! Rotary position embedding (Su et al. 2021) with its backward, which is the rotation by the opposite angle.
 //!
-//! Of every head's numbers the first d are turned in pairs: i and i + d/2, as Hugging Face's Llama does, or 2i and
+//! The first d numbers of every head are turned in pairs: i and i + d/2, as Hugging Face's Llama does, or 2i and
 //! 2i + 1, as in the paper and GPT-J. At position p pair i is turned by p·θ^(−2i/d).
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
@@ -139,7 +139,7 @@ fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: 
     narrow(y.reshape([tokens, columns]), dtype)
 }
 
-/// Of x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, but on the CPU in fewer bits.
+/// The cost for x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, but on the CPU in fewer bits.
 /// Composed of Burn's operators it keeps cosines and sines for each token.
 pub fn cost(setting: &Setting, heads: u64, pairs: Pairs) -> Cost {
     let columns = heads * pairs.head_dim as u64;

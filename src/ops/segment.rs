@@ -9,13 +9,13 @@ use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 
 use super::checkpoint::checkpoint;
-use super::function::relay;
+use super::function::custom;
 use super::gate::gate;
 use super::parameters::each_parameter;
 
-/// x through all modules by `forward`. From forward to backward every `size` of them, and the rest, keep their
-/// input alone, and backward computes them again; with 0, or outside of autodiff, nothing is computed twice.
-/// Gradients are those without segments, of the modules' own parameters.
+/// x through all modules by `forward`. Each segment has `size` modules, the last one perhaps fewer, and keeps its input
+/// alone: backward computes it again. With 0, or outside of autodiff, nothing is computed twice. The gradients are the
+/// same without segments, and belong to the modules' own parameters.
 pub fn in_segments<const D: usize, M: Module + 'static>(
     modules: &[M],
     size: usize,
@@ -67,9 +67,10 @@ fn segment<const D: usize, M: Module + 'static>(
 
 type FoundGradients = Arc<Mutex<HashMap<ParamId, DispatchTensor>>>;
 
-/// Ties a parameter to a segment's input x: behind the segment's backward it gets its gradient.
+/// Returns x, a segment's input, from an operator that a parameter is an input of too: the parameter gets its gradient once
+/// the segment's backward has run.
 fn tie<const D: usize>(x: Tensor<D>, id: ParamId, parameter: Tensor<1>, found: FoundGradients) -> Tensor<D> {
-    relay([x.into_dispatch(), parameter.into_dispatch()], |[x, _]| {
+    custom(None, [x.into_dispatch(), parameter.into_dispatch()], |[x, _]| {
         let backward = move |gradient: Tensor<D>, _: [bool; 2]| {
             [Some(gradient.into_dispatch()), found.lock().expect("no panic").remove(&id)]
         };
@@ -86,7 +87,7 @@ mod tests {
     use burn::module::Param;
 
     use super::*;
-    use crate::ops::function::{custom, observe_gradients};
+    use crate::ops::function::observe_gradients;
     use crate::ops::name::OperatorName;
     use crate::ops::testing::random;
 

@@ -1,8 +1,8 @@
 //! Virtual tokens: trained vectors in the places that a batch leaves free before each of its samples (Lester et al. 2021,
 //! "The Power of Scale for Parameter-Efficient Prompt Tuning"; Li and Liang 2021, "Prefix-Tuning").
 //!
-//! Of k samples with n virtual tokens each, R [k n] being the rows of x [tokens, columns] that are theirs and P [n, width]
-//! the vectors, for the columns C of x that P has:
+//! Each of k samples has n virtual tokens. R [k n] are their rows in x [tokens, columns], P [n, width] are the vectors, and C
+//! are the columns of x that P has:
 //!
 //! ```text
 //! y[R, C] = P for each sample, y = x elsewhere          dx[R, C] = 0, dx = g elsewhere          dP = Σ over samples g[R, C]
@@ -25,7 +25,7 @@ pub struct VirtualRows {
     rows: Tensor<1, Int>,
     /// [tokens, 1]
     virtual_: Tensor<2, Bool>,
-    /// Of each sample.
+    /// Virtual tokens of each sample.
     count: usize,
 }
 
@@ -35,7 +35,7 @@ impl VirtualRows {
         Self::from_tensors([integers(rows, device), marks], count)
     }
 
-    /// Of each token, whether it is one of `rows`.
+    /// 1 for each token that is one of `rows`, else 0.
     pub fn marks(rows: &[i32], tokens: usize) -> Vec<i32> {
         let mut marks = vec![0; tokens];
         rows.iter().for_each(|row| marks[*row as usize] = 1);
@@ -102,7 +102,7 @@ pub fn with_virtual(
     })
 }
 
-/// Of `count` virtual tokens a sequence in `width` of x's columns, which take `bytes` each. The vectors are trained.
+/// The cost of `count` virtual tokens a sequence in `width` of x's columns, of `bytes` each. The vectors are trained.
 pub fn cost(
     name: OperatorName,
     setting: &Setting,

@@ -8,7 +8,7 @@ use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, widened, zeros
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cost::Tensors;
 use crate::ops::cpu;
-use crate::ops::kernels::adamw::{AdamWStep, TOGETHER};
+use crate::ops::kernels::adamw::{AdamWStep, Moments as Stored, TOGETHER};
 use crate::ops::{narrow, wide};
 use crate::words::key::DefaultValue::Number;
 use crate::words::section::section;
@@ -72,6 +72,20 @@ impl AdamW {
             correction: correction_2 as f32,
         }
     }
+
+    /// Parameters and moments on a CUDA device after step t along their gradients, from `[p, g, m, v]`.
+    pub(super) fn on_device(
+        &self,
+        t: i32,
+        moments: Stored,
+        tensors: [Tensor<1>; 4],
+        size: &StepSize,
+        pending: &mut Pending,
+    ) -> [Tensor<1>; 3] {
+        let step = self.step(size.applied.is_none().then_some(t), size.rate);
+        let [clip, shared] = [&size.clip, &size.applied].map(|factor| factor.clone().map(cube));
+        pending.step(moments, tensors.map(cube), clip.as_ref(), shared.as_ref(), step).map(uncube)
+    }
 }
 
 /// First and second moment and the number of steps taken.
@@ -132,12 +146,9 @@ impl State for Moments {
         let Self { rule, moments, steps } = self;
         let (m, v) = moments.take().expect("between updates");
         if on_cuda(&p) {
-            let step = rule.step(size.applied.is_none().then_some(*steps), size.rate);
-            let clip = size.clip.clone().map(cube);
-            let shared = size.applied.clone().map(cube);
-            let [p, m, v] = pending.adamw([p, g, m, v].map(cube), clip.as_ref(), shared.as_ref(), step);
-            *moments = Some((uncube(m), uncube(v)));
-            return uncube(p);
+            let [p, m, v] = rule.on_device(*steps, Stored::Fp32, [p, g, m, v], size, pending);
+            *moments = Some((m, v));
+            return p;
         }
         if cpu::takes(&p) && cpu::takes(&g) {
             let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());

@@ -1,4 +1,5 @@
-//! [`FixedSums`]: sums of gradients over micro-batches whose places stay, for recorded launches that add to them.
+//! [`FixedSums`]: sums of gradients over micro-batches that stay where they are in memory, so that recorded launches can
+//! add to them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,13 +14,13 @@ use crate::ops::gate::{Gates, gates};
 use crate::ops::kernels::elementwise::Sums;
 use crate::ops::parameters::each_parameter;
 
-/// Of a module on a CUDA device.
+/// The sums of a module on a CUDA device.
 #[derive(Clone)]
 pub struct FixedSums(Arc<Mutex<Places>>);
 
 #[derive(Default)]
 struct Places {
-    /// Of every trainable parameter, in its type and shape.
+    /// A sum for every trainable parameter, in its type and shape.
     sums: HashMap<ParamId, DispatchTensor>,
     /// Parameters that backward has given a gradient.
     added: HashSet<ParamId>,
@@ -56,8 +57,8 @@ impl FixedSums {
         Self(Arc::new(Mutex::new(places)))
     }
 
-    /// The gates of a forward: gradients of a block are added when its backward is over. So those of one block are there
-    /// besides the sums, and not those of all.
+    /// The gates of a forward. They add a block's gradients as soon as its backward is over, so that one block's gradients
+    /// exist besides the sums, and not those of all blocks.
     pub fn gates(&self) -> Gates {
         let sums = self.clone();
         gates(Arc::new(move |gradients| {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use burn::tensor::{Tensor, TensorData};
 
-/// A moment, a counter or a scale; where it lies.
+/// A moment, a counter or a scale, by where it lies.
 pub enum Kept<'a> {
     /// On the device.
     Tensor(&'a mut Tensor<1>),

@@ -135,7 +135,7 @@ pub struct StepSize {
     pub clip: Option<Tensor<1>>,
     /// 1, or 0 where parameters and state are to stay as they are, [1] in fp32 on the device; `None`: 1.
     pub applied: Option<Tensor<1>>,
-    /// Of what is rounded at random.
+    /// Seeds the random rounding.
     pub seed: u64,
 }
 
@@ -149,8 +149,8 @@ pub trait Rule: Send {
     /// Bytes kept between steps.
     fn state_bytes(&self, tensors: Tensors) -> u64;
 
-    /// Bytes of what the update of so many elements, of `stored` bytes each, computes in no other tensor's place where no
-    /// kernel of CUDA does it.
+    /// Bytes that exist for a moment while Burn's operators or the CPU's kernels update so many elements of `stored` bytes
+    /// each, besides the parameter, its gradient and its state.
     fn workspace_bytes(&self, elements: u64, stored: u64) -> u64;
 
     /// Whether a kernel of its own updates in place on CUDA; else Burn's operators compose the formula there too.
@@ -158,8 +158,10 @@ pub trait Rule: Send {
         false
     }
 
-    /// Kernels of a GPU that update so many tensors.
-    fn launches(&self, tensors: u64) -> u64;
+    /// Kernels of a GPU that update so many tensors; where Burn's operators compose the formula, a dozen or so for each.
+    fn launches(&self, tensors: u64) -> u64 {
+        12 * tensors
+    }
 
     /// Whether the update of a matrix reads its rows and columns; else it works element by element.
     fn reads_matrices(&self) -> bool {
@@ -169,8 +171,8 @@ pub trait Rule: Send {
     /// The state of a parameter of this shape before its first update.
     fn state(&self, shape: &[usize], device: &Device) -> Box<dyn State>;
 
-    /// What the updates of one step share on a device whose flag [`StepSize::applied`] the host does not
-    /// wait for, from that flag and the same of the step before; it takes the flag's place.
+    /// What the updates of one step share on a device where the host does not wait for the flag
+    /// [`StepSize::applied`]. It is made from that flag and from what the step before shared, and takes the flag's place.
     fn share(&self, applied: Tensor<1>, _before: Option<Tensor<1>>) -> Tensor<1> {
         applied
     }
@@ -200,7 +202,7 @@ pub trait State: Send {
 pub enum Optimizer {
     None,
     OnDevice(Box<DeviceOptimizer>),
-    /// With its state and its arithmetic on the host.
+    /// An optimizer with its state and its arithmetic on the host.
     OnHost(HostOptimizer),
 }
 

@@ -47,7 +47,7 @@ impl DeviceOptimizer {
         visit("shared", Kept::Tensor(self.shared.get_or_insert_with(first)));
     }
 
-    /// A step as the updates of all its parameters see it; `None`: none is updated.
+    /// The step's size as the updates of all parameters take it; `None`: none is updated.
     pub fn begin(&mut self, size: &StepSize) -> Option<StepSize> {
         let mut size = size.clone();
         if let Some(applied) = size.applied.take() {

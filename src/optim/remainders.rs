@@ -27,7 +27,7 @@ impl Rule for Remainders {
         self.0.state_bytes(tensors) + 2 * tensors.elements
     }
 
-    /// The master, the gradient and the new parameter, beside what the rule takes for the first two.
+    /// The master, the gradient and the new parameter, besides what the rule takes to update the master.
     fn workspace_bytes(&self, elements: u64, _stored: u64) -> u64 {
         (4 + 4 + 2) * elements + self.0.workspace_bytes(elements, 4)
     }
@@ -87,12 +87,8 @@ impl State for Split {
         let (high, low): (Vec<u16>, Vec<u16>) =
             master.par_iter().with_min_len(CHUNK).map(|master| split(*master)).unzip();
         let tensor = |bits: Vec<u16>| {
-            let data = TensorData::from_bytes_vec(
-                bytemuck::cast_slice::<u16, u8>(&bits).to_vec(),
-                [elements],
-                DType::BF16,
-            );
-            Tensor::from_data(data, (&device, DType::BF16))
+            let numbers: Vec<_> = bits.into_iter().map(half::bf16::from_bits).collect();
+            Tensor::from_data(TensorData::new(numbers, [elements]), (&device, DType::BF16))
         };
         self.low = Some(tensor(low));
         tensor(high)

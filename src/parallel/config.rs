@@ -1,4 +1,4 @@
-//! `[parallel]`: a cell in several processes, and how they divide its work.
+//! `[parallel]`: a cell in several processes, its ranks, and how they divide its work.
 
 use serde::{Deserialize, Serialize};
 
@@ -88,30 +88,30 @@ impl Default for Parallel {
 }
 
 impl Parallel {
-    /// Processes of a cell.
+    /// The number of processes of a cell.
     pub fn ranks(&self) -> usize {
         let stages = self.pipeline.as_ref().map_or(1, |pipeline| pipeline.stages);
         self.data * self.tensor * stages
     }
 
-    /// Whether one process does it all.
+    /// Whether the cell has one process.
     pub fn is_alone(&self) -> bool {
         self.ranks() == 1
     }
 
-    /// Whether all ranks do the same together, and not some with these and some with those.
+    /// Whether all ranks form one group: they only sum gradients, or only divide layers.
     pub fn is_one_group(&self) -> bool {
         self.data == 1 || self.tensor == 1
     }
 
-    /// Whether NCCL sums over the ranks of a cell whose first is on this device.
+    /// Whether NCCL sums over the ranks of a cell whose first rank is on this device.
     pub fn is_by_nccl(&self, first: DeviceId) -> bool {
         let on_gpus = first != DeviceId::Cpu && !self.is_alone();
         let possible = || self.is_one_group() && self.ranks() <= cuda::count() && nccl::present();
         on_gpus && (self.engine == Engine::Nccl || self.engine == Engine::Auto && possible())
     }
 
-    /// The device of a rank: of GPUs the next one for each, and after the last the first again.
+    /// The device of a rank. Each rank takes the next GPU; after the last comes the first again.
     pub fn device(&self, first: DeviceId, rank: usize) -> DeviceId {
         match first {
             DeviceId::Cpu => DeviceId::Cpu,
@@ -119,7 +119,7 @@ impl Parallel {
         }
     }
 
-    /// The devices of all ranks, each once, rising.
+    /// The devices of all ranks, each once, in rising order.
     pub fn devices(&self, first: DeviceId) -> Vec<DeviceId> {
         let mut devices: Vec<DeviceId> = (0..self.ranks()).map(|rank| self.device(first, rank)).collect();
         devices.sort_unstable();
@@ -127,19 +127,19 @@ impl Parallel {
         devices
     }
 
-    /// The most ranks that are on one device.
+    /// The most ranks that share a device.
     pub fn ranks_on_device(&self, first: DeviceId) -> usize {
         match (self.engine, first) {
-            // Also where GPUs are not here.
+            // Also for GPUs of another machine.
             (Engine::Nccl, DeviceId::Cuda(_)) => 1,
             _ => self.ranks().div_ceil(self.devices(first).len()),
         }
     }
 
-    /// Refuses what has no effect. `written`: whether a dotted key stands in the recipe.
+    /// Refuses keys without an effect. `written`: whether a dotted key stands in the recipe.
     ///
     /// # Errors
-    /// The key, and what to change.
+    /// Names the key, and what to change.
     pub fn check(&self, written: impl Fn(&str) -> bool) -> Result<(), Rule> {
         let unused = [
             (
@@ -181,7 +181,7 @@ impl Parallel {
 mod tests {
     use super::*;
 
-    /// Without a GPU here every rank is on the first; NCCL has one for each wherever it runs.
+    /// Without a GPU here every rank counts as on the first; NCCL always has a GPU for each rank.
     #[test]
     fn ranks_share_what_devices_there_are() {
         let ranks = |engine| Parallel { data: 4, engine, ..Parallel::default() };

@@ -1,4 +1,4 @@
-//! [`Division`]: how a network is divided into stages, and what one stage computes.
+//! [`Division`]: how a network is divided into stages, and the forward and backward of a stage.
 
 use burn::tensor::{DType, Gradients, Tensor};
 
@@ -8,17 +8,17 @@ use crate::model::{Network, Output, Part, Parts};
 use crate::ops::autocast::autocast;
 use crate::ops::checkpoint::differentiate;
 
-/// How a cell's network is divided.
+/// The stages of a cell's network.
 #[derive(Clone, Debug)]
 pub struct Division {
     pub order: Order,
-    /// Blocks of the network.
+    /// Number of blocks of the network.
     pub layers: usize,
-    /// Whether stages keep their input alone from forward to backward.
+    /// Whether stages keep only their input from forward to backward.
     pub recomputes: bool,
     /// Whether weights change between a micro-batch's forward and its backward.
     pub stashes: bool,
-    /// The type of the autocast region that forward runs in.
+    /// The compute type of the autocast region of forward.
     pub region: Option<DType>,
 }
 
@@ -37,12 +37,12 @@ impl Division {
         if self.stashes { self.order.shape.micro_batches } else { 1 }
     }
 
-    /// What a rank has.
+    /// The parts of the network that a rank has.
     pub fn parts(&self, rank: usize) -> Parts {
         Parts::Of(stages_of(self.order.shape, rank).map(|stage| self.part(stage)).collect())
     }
 
-    /// The output of a part, outside of the graph, and what its backward needs. `x`: the output of the part before.
+    /// The output of a part, outside of the graph, and what its backward needs. `x`: the output of the previous part.
     pub(super) fn forward<N: Network>(
         &self,
         part: &Part,
@@ -65,8 +65,8 @@ impl Division {
         (y, Live { x: leaf, y: kept, network: self.stashes.then(|| network.clone()) })
     }
 
-    /// The gradients of a part's parameters and of its input, and the network of its forward where that is another. `dy`:
-    /// of its output; `scale`: of the loss, where it has that.
+    /// The gradients of a part's parameters and of its input, and the network of its forward if weights have changed since.
+    /// `dy`: the gradient of its output. `scale`: of the loss, in the last part.
     pub(super) fn backward<N: Network>(
         &self,
         part: &Part,
@@ -89,22 +89,22 @@ impl Division {
     }
 }
 
-/// Those of a rank, rising.
+/// The stages of a rank, in rising order.
 pub(super) fn stages_of(shape: Shape, rank: usize) -> impl Iterator<Item = usize> {
     (0..shape.stages()).filter(move |stage| shape.rank_of(*stage) == rank)
 }
 
-/// What a stage keeps of a micro-batch.
+/// What a stage keeps of a micro-batch until its backward.
 pub(super) struct Live<N> {
-    /// The leaf that it was computed from; of the first stage none.
+    /// The leaf of its input; `None` in the first stage.
     x: Option<Tensor<2>>,
-    /// With its graph; `None` where it is computed again.
+    /// Its output with the graph; `None` if backward computes it again.
     y: Option<Output>,
-    /// The network with the weights of this forward, where they change.
+    /// The network with the weights of this forward, if they change before backward.
     network: Option<N>,
 }
 
-/// Outside of the graph.
+/// The tensor outside of the graph.
 pub(super) fn outside<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     if tensor.is_autodiff() { tensor.inner() } else { tensor }
 }

@@ -1,36 +1,36 @@
-//! [`Groups`]: with whom a rank works together, and on what.
+//! [`Groups`]: the groups of ranks in which a rank works.
 
 use super::config::Parallel;
 use crate::world::{Group, World};
 
-/// The groups of a rank. Rank = replica · tensor + its place among those that its replica's layers are divided among: these
-/// are neighbours.
+/// The groups of a rank. Its number is replica · `parallel.tensor` + its place in the tensor group: the ranks that divide
+/// layers are neighbours.
 #[derive(Clone)]
 pub struct Groups {
-    /// Those that have the same part of the network, and another share of each batch.
+    /// Ranks with the same part of the network and other shares of each batch.
     pub replicas: Group,
-    /// Those that have the other parts of each layer, and the same share.
+    /// Ranks with other parts of each layer and the same share.
     pub tensor: Group,
-    /// Those that have the other stages of a pipeline.
+    /// Ranks with the other stages of a pipeline.
     pub pipeline: Group,
 }
 
 impl Groups {
     pub fn of(world: &World, parallel: &Parallel) -> Self {
         let (rank, tensor) = (world.rank(), parallel.tensor);
-        let alone = || world.group([rank]);
+        let alone = || world.all().of([rank]);
         if parallel.pipeline.is_some() {
             return Self { replicas: alone(), tensor: alone(), pipeline: world.all().clone() };
         }
         let first = rank / tensor * tensor;
         Self {
-            replicas: world.group((rank % tensor..world.size()).step_by(tensor)),
-            tensor: world.group(first..first + tensor),
+            replicas: world.all().of((rank % tensor..world.size()).step_by(tensor)),
+            tensor: world.all().of(first..first + tensor),
             pipeline: alone(),
         }
     }
 
-    /// Of one process.
+    /// The groups of a single process.
     pub fn alone() -> Self {
         Self { replicas: Group::alone(), tensor: Group::alone(), pipeline: Group::alone() }
     }

@@ -1,4 +1,4 @@
-//! How a step is divided: replicas and stages of the network, and schedules of what each does.
+//! How a cell's work is divided among ranks: replicas, divided layers, stages of a pipeline, and schedules.
 
 mod config;
 mod division;

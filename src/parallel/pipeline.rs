@@ -1,4 +1,4 @@
-//! `[parallel.pipeline]`: the blocks of a network over several ranks.
+//! `[parallel.pipeline]`: the blocks of a network divided over several ranks.
 
 use super::schedule::pipeline::{Order, Schedule, Shape};
 use crate::words::key::DefaultValue::{Nothing, Whole};
@@ -43,7 +43,7 @@ const PATH: &str = "parallel.pipeline";
 const CHUNKS: Values = Values::Whole { least: 1, most: MOST_STAGES };
 
 impl Pipeline {
-    /// With the keys of some schedules alone.
+    /// The section, and the keys that only some schedules have.
     pub const SECTIONS: &[Section] = &[
         Self::SECTION,
         Section::of(PATH, "schedule", &["interleaved"]).with(
@@ -74,10 +74,10 @@ impl Pipeline {
         Shape { ranks: self.stages, chunks: self.chunks(), micro_batches: self.micro_batches }
     }
 
-    /// What each rank does.
+    /// The actions of each rank.
     ///
     /// # Panics
-    /// When it was not checked.
+    /// When the section was not checked.
     pub fn order(&self) -> Order {
         self.checked_order().expect("checked")
     }
@@ -89,7 +89,7 @@ impl Pipeline {
     /// Refuses keys without an effect, and schedules that cannot be carried out over so many blocks.
     ///
     /// # Errors
-    /// The key, and what to change.
+    /// Names the key, and what to change.
     pub fn check(&self, layers: usize) -> Result<(), Rule> {
         let Self { stages, schedule, micro_batches, .. } = *self;
         let chunks = self.chunks();
@@ -105,7 +105,7 @@ impl Pipeline {
         Rule::refuse_if(
             self.chunks.is_some() && !schedule.takes_chunks(),
             &key("parallel.pipeline.chunks"),
-            "a rank has several stages with an interleaved or a written schedule alone",
+            "only an interleaved or a written schedule has several stages a rank",
             "remove chunks, or use schedule = \"interleaved\"",
         )?;
         Rule::refuse_if(
@@ -126,7 +126,7 @@ impl Pipeline {
         Rule::refuse_if(
             (schedule == Schedule::Written) != self.actions.is_some(),
             &key("parallel.pipeline.actions"),
-            "actions belong to schedule = \"written\", and that to actions",
+            "schedule = \"written\" and actions go together",
             "write both: schedule = \"written\" and actions = \"0F0 0B0; 1F0 1B0\"; or neither",
         )?;
         Rule::refuse_if(

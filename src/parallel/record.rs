@@ -1,13 +1,13 @@
-//! [`Recorder`]: when a rank did what in its last step.
+//! [`Recorder`]: the times of a rank's actions in its last step.
 
 use super::schedule::Action;
 use crate::device::{Moment, Timer};
 use crate::measure::{Span, StageTime};
 use crate::words::DeviceId;
 
-/// Follows the actions of a step, as the device carries them out. Times are on a clock that all ranks of a host share.
+/// Notes when the device carries out the actions of a step. All ranks of a host share the clock.
 pub struct Recorder {
-    /// Of this rank's stages by themselves.
+    /// Times of this rank's stages, measured alone.
     pub times: Vec<StageTime>,
     pub(super) timer: Timer,
     since: Option<Moment>,
@@ -19,7 +19,7 @@ impl Recorder {
         Self { times: Vec::new(), timer: Timer::new(device), since: None, actions: Vec::new() }
     }
 
-    /// Forgets the step before.
+    /// Forgets the previous step.
     pub fn begin_step(&mut self) {
         self.actions.clear();
     }
@@ -29,10 +29,10 @@ impl Recorder {
         self.since = Some(self.timer.now());
     }
 
-    /// It has ended.
+    /// An action has ended.
     ///
     /// # Panics
-    /// Where none has begun.
+    /// When none has begun.
     pub fn end(&mut self, action: Action) {
         let since = self.since.take().expect("an action has begun");
         self.actions.push((action, [since, self.timer.now()]));

@@ -1,13 +1,13 @@
-//! [`Replicas`]: data parallelism. Each rank has the whole network and computes the gradients of its share of a batch;
-//! their sums over ranks are those of the whole batch, since the losses of the shares add up to its loss.
+//! [`Replicas`]: data parallelism. Each rank has the whole network and computes the gradients of its share of a batch. Their
+//! sums over ranks are the gradients of the whole batch, since the losses of the shares add up to its loss.
 //!
-//! A bucket of gradients is what one gate hands over, those of a block: they are summed behind the backward of the blocks
-//! before it (Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"). The rest,
-//! embedding, norm and head, follows after backward. A bucket is one flat tensor, and sums are in fp32. On a GPU one kernel
-//! writes a whole bucket, and in fp32 gradients stay where they were summed.
+//! A gate hands over the gradients of a block as a bucket, which is summed while backward goes on with the blocks before it
+//! (Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"). Embedding, norm and head
+//! follow after backward. A bucket is one flat tensor, and sums are in fp32. On a GPU one kernel writes a whole bucket, and
+//! gradients in fp32 stay where they were summed.
 //!
-//! Where no norm over all gradients comes before the update, that of the blocks begins as soon as their sums are there, and
-//! hides those of the rest: a large vocabulary's embedding alone may be a third of all.
+//! Unless the update needs the norm over all gradients, blocks are updated as soon as their sums are there, while the rest
+//! is still summed: the embedding of a large vocabulary may be a third of all gradients.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -26,10 +26,10 @@ use crate::ops::rounded;
 use crate::optim::GradientSet;
 use crate::world::{Arriving, Group};
 
-/// Elements of a bucket of what has no gate, at least where there are as many: 25 MiB of fp32, as PyTorch's.
+/// Least elements of a bucket of parameters without a gate, apart from the last: 25 MiB of fp32, as in PyTorch.
 const BUCKET: usize = (25 << 20) / 4;
 
-/// The replicas of a network, this one among them.
+/// The replicas of a network, including this one.
 pub struct Replicas {
     group: Group,
     reduce: DataReduce,
@@ -39,10 +39,10 @@ pub struct Replicas {
 /// The gradients of a step, on their way.
 #[derive(Default)]
 struct Sums {
-    /// Of earlier micro-batches.
+    /// Gradients of earlier micro-batches.
     earlier: GradientSet,
     under_way: Vec<Bucket>,
-    /// How many of these are of gates, once backward is over.
+    /// How many of these come from gates; known once backward is over.
     gated: usize,
     /// Sums to which others are still to be added.
     partial: HashMap<ParamId, DispatchTensor>,
@@ -50,7 +50,7 @@ struct Sums {
 
 struct Bucket {
     parts: Vec<Part>,
-    /// Of all parts, in one flat tensor.
+    /// The sums of all parts in one flat tensor.
     sum: Arriving,
 }
 
@@ -62,12 +62,12 @@ struct Part {
 }
 
 impl Replicas {
-    /// `None` where there is one.
+    /// `None` if there is only one.
     pub fn of(group: &Group, reduce: DataReduce) -> Option<Self> {
         (group.size() > 1).then(|| Self { group: group.clone(), reduce, sums: Arc::default() })
     }
 
-    /// The gates of the forward whose backward is the last of its step; `None` where gradients stay until it is over.
+    /// The gates for the last forward of a step; `None` if gradients are summed only after its backward.
     pub fn gates(&self) -> Option<Gates> {
         let (group, sums) = (self.group.clone(), self.sums.clone());
         (self.reduce == DataReduce::AllReduce).then(|| {
@@ -92,7 +92,7 @@ impl Replicas {
         *self.sums() = Sums { earlier, ..Sums::default() };
     }
 
-    /// After it: begins to sum what is left in the gradients of the last backward.
+    /// After the last backward of a step: begins to sum the gradients that had no gate.
     pub fn end<M: Module>(&self, module: &M, gradients: Gradients) {
         let mut sums = self.sums();
         let mut earlier = std::mem::take(&mut sums.earlier);
@@ -110,10 +110,10 @@ impl Replicas {
         sums.begin(&self.group, self.reduce, bucket);
     }
 
-    /// Sums over all replicas that are there before the others: of what the gates gave. Waits for them.
+    /// Waits for the sums of what the gates handed over, which come first.
     ///
     /// # Panics
-    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
+    /// With a [`Failure`](crate::world::Failure) if another rank does not come.
     pub fn first_sums<M: Module>(&self, module: &M) -> GradientSet {
         let mut sums = std::mem::take(&mut *self.sums());
         let of_gates = sums.under_way.drain(..std::mem::take(&mut sums.gated)).collect();
@@ -127,21 +127,21 @@ impl Replicas {
         GradientSet::of_map(module, first)
     }
 
-    /// All other sums. Waits for them. On ranks that do not update there are none.
+    /// Waits for all other sums. Ranks that do not update get none.
     ///
     /// # Panics
-    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
+    /// With a [`Failure`](crate::world::Failure) if another rank does not come.
     pub fn sums_left<M: Module>(&self, module: &M) -> GradientSet {
         let Sums { under_way, partial, .. } = std::mem::take(&mut *self.sums());
         GradientSet::of_map(module, arrived(under_way, partial))
     }
 
-    /// Whether this rank updates.
+    /// Whether this rank updates the weights.
     pub fn updates(&self) -> bool {
         self.reduce == DataReduce::AllReduce || self.group.place() == 0
     }
 
-    /// A number that the rank that updates has, on every rank; [1] in fp32.
+    /// The number of the rank that updates, on every rank; [1] in fp32.
     pub fn of_updater(&self, number: Tensor<1>) -> Tensor<1> {
         if self.reduce == DataReduce::AllReduce {
             return number;
@@ -150,7 +150,7 @@ impl Replicas {
         copy.wait().expect("every rank gets it")
     }
 
-    /// The trained parameters as the rank that updates has them, for the others; nothing where every rank updates.
+    /// On ranks that do not update: the trained parameters of the rank that does. Empty on the others.
     pub fn weights<M: Module>(&self, module: &M) -> HashMap<ParamId, Tensor<1>> {
         let mut values = HashMap::new();
         if self.reduce == DataReduce::AllReduce {
@@ -179,7 +179,7 @@ impl Sums {
         let mut length = 0usize;
         for (id, gradient) in gradients {
             let gradient = flat(gradient);
-            // On a CPU kernels take any slice, and what is not there is not sent.
+            // A CPU's kernels take any slice, and padding would be sent.
             let first = if on_cuda(&gradient) { length.next_multiple_of(ALIGNED) } else { length };
             length = first + gradient.dims()[0];
             parts.push(Part { id, elements: first..length, dtype: gradient.dtype() });
@@ -196,7 +196,7 @@ impl Sums {
     }
 }
 
-/// The sums of these buckets, flat and in their parameters' types, added to those before them.
+/// The sums of these buckets, flat and in the types of their parameters, added to the earlier sums `all`.
 fn arrived(
     buckets: Vec<Bucket>,
     mut all: HashMap<ParamId, DispatchTensor>,
@@ -204,7 +204,7 @@ fn arrived(
     for Bucket { parts, sum } in buckets {
         // Ranks that do not update get none.
         let Some(values) = sum.wait() else { continue };
-        // One bucket has one type or two.
+        // A bucket has one or two types.
         let mut in_types = vec![values];
         for Part { id, elements, dtype } in parts {
             let known = in_types.iter().position(|values| values.dtype() == dtype);
@@ -213,7 +213,7 @@ fn arrived(
                 in_types.len() - 1
             });
             let gradient = part(&in_types[place], elements).into_dispatch();
-            // What came behind an operator of the parameter alone follows after its gate.
+            // A gradient behind an operator of the parameter alone comes after its gate.
             let gradient = match all.remove(&id) {
                 None => gradient,
                 Some(earlier) => added(earlier, gradient),

@@ -1,5 +1,5 @@
-//! [`Action`]: what a step does, one thing after the other. A [`StepSchedule`] is a list of them for one process, and an
-//! order of [`pipeline`] a list for each rank.
+//! [`Action`]: one action of a step. A [`StepSchedule`] lists the actions of one process, and an order of [`pipeline`] those of
+//! each rank.
 
 mod check;
 mod gpipe;
@@ -14,24 +14,24 @@ mod written;
 
 use std::fmt;
 
-/// One thing to do. Stages and micro-batches are counted from 0.
+/// One action. Stages and micro-batches count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A stage computes its output for a micro-batch, and keeps what backward needs.
+    /// A stage computes its output for a micro-batch and keeps what backward needs.
     Forward { stage: usize, micro_batch: usize },
-    /// A stage computes its output for a micro-batch, and keeps nothing.
+    /// A stage computes its output for a micro-batch and keeps nothing.
     Infer { stage: usize, micro_batch: usize },
-    /// A stage computes its gradients for a micro-batch, which are added to those since the last update.
+    /// A stage computes its gradients for a micro-batch and adds them to those since the last update.
     Backward { stage: usize, micro_batch: usize },
-    /// A result goes to the rank of the next stage, or of the one before.
+    /// A result is sent to the rank of the next or the previous stage.
     Send(Message),
-    /// A result comes from there.
+    /// A result is received from there.
     Receive(Message),
     /// The optimizer applies the gradients.
     Update,
 }
 
-/// What one stage computes for another.
+/// A result that one stage sends to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Message {
     pub carries: Carries,
@@ -44,9 +44,9 @@ pub struct Message {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Carries {
-    /// The output of a stage, to the next one.
+    /// The output of a stage, for the next one.
     Activation,
-    /// The gradient of a stage's input, to the one before.
+    /// The gradient of a stage's input, for the previous one.
     Gradient,
 }
 
@@ -76,18 +76,18 @@ impl Message {
     }
 }
 
-/// An order of the work of a step in one process.
+/// The order of a step's work in one process.
 pub struct StepSchedule {
-    /// The list for so many micro-batches.
+    /// The actions for so many micro-batches.
     pub actions: fn(usize) -> Vec<Action>,
-    /// Graphs that live at once at most, with so many micro-batches: of forwards whose backward is still to come.
+    /// Most graphs alive at once with so many micro-batches: those of forwards whose backward is still to come.
     pub live_graphs: fn(usize) -> usize,
 }
 
-/// What every step of one process follows.
+/// The schedule of training.
 pub const STEP: StepSchedule = StepSchedule { actions: accumulation, live_graphs: |_| 1 };
 
-/// Forward alone.
+/// The schedule of inference: forwards only.
 pub const INFERENCE: StepSchedule = StepSchedule {
     actions: |micro_batches| {
         (0..micro_batches).map(|micro_batch| Action::Infer { stage: 0, micro_batch }).collect()
@@ -95,8 +95,8 @@ pub const INFERENCE: StepSchedule = StepSchedule {
     live_graphs: |_| 0,
 };
 
-/// Gradient accumulation over one stage: forward and backward of each micro-batch in turn, so that one graph
-/// lives at a time, then the update. With one micro-batch it is plain training.
+/// Gradient accumulation: forward and backward of each micro-batch in turn, so that one graph lives at a time, then the
+/// update. With one micro-batch it is plain training.
 pub fn accumulation(micro_batches: usize) -> Vec<Action> {
     let both =
         |micro_batch| [Action::Forward { stage: 0, micro_batch }, Action::Backward { stage: 0, micro_batch }];

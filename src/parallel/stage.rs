@@ -1,4 +1,4 @@
-//! [`Stage`]: a range of a network's parts. The whole network is one.
+//! [`Stage`]: a whole network from a micro-batch to its loss and back.
 
 use burn::tensor::{DType, Gradients, Tensor};
 
@@ -7,12 +7,12 @@ use crate::ops::autocast::autocast;
 use crate::ops::checkpoint::differentiate;
 use crate::residence::Residence;
 
-/// A network from its micro-batch to its loss.
+/// A network with the graphs of its forwards.
 pub struct Stage<N> {
     pub residence: Residence<N>,
-    /// The type of the autocast region that forward runs in.
+    /// The compute type of the autocast region of forward.
     region: Option<DType>,
-    /// Outputs whose backward is still to come, by micro-batch; they hold the graph.
+    /// Losses whose backward is still to come, by micro-batch; they hold the graph.
     live: Vec<(usize, Tensor<1>)>,
 }
 
@@ -21,28 +21,23 @@ impl<N: Network> Stage<N> {
         Self { residence, region, live: Vec::with_capacity(1) }
     }
 
-    /// y of x, with the graph that it was computed by.
+    /// The loss of a micro-batch, with its graph.
     pub fn output(&self, x: &N::Batch) -> Tensor<1> {
         let _region = autocast(self.region);
         self.residence.network().loss(x)
     }
 
-    /// y of x, outside of the graph, which is kept for backward.
+    /// The loss of a micro-batch, outside of its graph, which is kept for backward.
     pub fn forward(&mut self, micro_batch: usize, x: &N::Batch) -> Tensor<1> {
         let y = self.output(x);
         self.live.push((micro_batch, y.clone()));
         y.inner()
     }
 
-    /// y of x of a network outside of autodiff: nothing is kept.
-    pub fn infer(&self, x: &N::Batch) -> Tensor<1> {
-        self.output(x).inner()
-    }
-
-    /// The gradients of the micro-batch, from that of y. Its graph is freed.
+    /// The gradients of a micro-batch. `dy`: of its loss, or 1. Its graph is freed.
     ///
     /// # Panics
-    /// Without its forward.
+    /// When there was no forward of the micro-batch.
     pub fn backward(&mut self, micro_batch: usize, dy: Option<Tensor<1>>) -> Gradients {
         let place = self.live.iter().position(|(other, _)| *other == micro_batch);
         let (_, y) = self.live.swap_remove(place.expect("forward comes before backward"));
@@ -50,7 +45,7 @@ impl<N: Network> Stage<N> {
     }
 }
 
-/// The gradients of what y was computed from; `dy`: that of y, or 1.
+/// The gradients of everything that y was computed from. `dy`: the gradient of y, or 1.
 pub fn gradients(y: Tensor<1>, dy: Option<Tensor<1>>) -> Gradients {
     match dy {
         None => y.backward(),

@@ -1,4 +1,4 @@
-//! [`Stages`]: the stages that a rank of a pipeline has, and what goes between them and those of other ranks.
+//! [`Stages`]: the stages of a rank of a pipeline, and the messages between them and those of other ranks.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,26 +21,26 @@ use crate::residence::Residence;
 use crate::words::DeviceId;
 use crate::world::{Arriving, Group, Leaving};
 
-/// Forwards and backwards of a profile, of which the least counts.
+/// Trials of a profile; the shortest counts.
 const TRIALS: usize = 5;
 
-/// Messages that may be on their way at a time: each is in memory.
+/// Most messages that may be on their way at a time: each takes memory.
 const MOST_SENT: usize = 64;
 
-/// A rank's stages, while they train.
+/// The stages of a rank during training.
 pub struct Stages<N> {
     pub division: Division,
     device: Device,
     group: Group,
-    /// What this rank does in a step.
+    /// The actions of this rank in a step.
     actions: Vec<Action>,
     /// Forwards whose backward is still to come.
     live: HashMap<(usize, usize), Live<N>>,
-    /// Messages that are on their way here, and results that leave.
+    /// Messages on their way here, and results that still have to be sent.
     arriving: HashMap<Key, Arriving>,
     leaving: HashMap<Key, Tensor<2>>,
     sent: VecDeque<Leaving>,
-    /// The gradient of a tied embedding on the last rank, which the norm counts on the first.
+    /// On the last rank: the gradient of a tied embedding, taken out since the norm counts it on the first.
     tied: Option<DispatchTensor>,
     pub recorder: Recorder,
 }
@@ -85,7 +85,7 @@ impl<N: Network> Stages<N> {
         format!("{what} of stage {stage} for micro-batch {micro_batch}")
     }
 
-    /// Begins to send what a stage has computed.
+    /// Begins to send a result of a stage.
     pub fn send(&mut self, message: &Message) {
         let value = self.leaving.remove(&key(message)).expect("it was computed");
         let value = flat(value.into_dispatch());
@@ -98,7 +98,7 @@ impl<N: Network> Stages<N> {
         }
     }
 
-    /// Begins to receive what another rank computes.
+    /// Begins to receive a result of another rank.
     pub fn receive(&mut self, message: &Message, network: &N, batch: &N::Batch) {
         let arriving = self.coming(message, network, batch);
         self.arriving.insert(key(message), arriving);
@@ -110,21 +110,21 @@ impl<N: Network> Stages<N> {
         self.group.receive_tensor(Self::name(message), message.peer, rows * columns, what)
     }
 
-    /// Waits until all that was sent has left.
+    /// Waits until all messages have been sent.
     pub fn finish(&mut self) {
         self.sent.drain(..).for_each(Leaving::wait);
     }
 
-    /// What another rank has computed.
+    /// Waits for a result of another rank.
     ///
     /// # Panics
-    /// With a [`Failure`](crate::world::Failure) where it does not come.
+    /// With a [`Failure`](crate::world::Failure) if it does not come.
     fn arrived(&mut self, key: Key, network: &N, batch: &N::Batch) -> Tensor<2> {
         let arriving = self.arriving.remove(&key).expect("receiving has begun");
         arriving.wait().expect("it is for this rank").reshape(network.between(batch).0)
     }
 
-    /// A stage's output for a micro-batch, outside of the graph, which is kept; of the last one the loss.
+    /// Forward of a stage for a micro-batch; the graph is kept. Returns the loss in the last stage.
     pub fn forward(
         &mut self,
         (stage, micro_batch): (usize, usize),
@@ -148,8 +148,8 @@ impl<N: Network> Stages<N> {
         loss
     }
 
-    /// A stage's gradients for a micro-batch, with the network that they are of where that is not the one of now. `scale`:
-    /// of the loss. The action ends once these are added up, at [`Recorder::end`].
+    /// Backward of a stage for a micro-batch: its gradients, and the network of its forward if weights have changed since.
+    /// `scale`: of the loss. The caller ends the action by [`Recorder::end`] once it has added the gradients up.
     pub fn backward(
         &mut self,
         (stage, micro_batch): (usize, usize),
@@ -169,7 +169,7 @@ impl<N: Network> Stages<N> {
         (found, own)
     }
 
-    /// What this rank's stages take for a micro-batch, one rank after the other.
+    /// Measures this rank's stages for a micro-batch, one rank after the other.
     pub fn profile(&mut self, network: &N, batch: &N::Batch) {
         for turn in 0..self.group.size() {
             self.group.barrier(format!("profile of rank {turn}"));
@@ -181,15 +181,15 @@ impl<N: Network> Stages<N> {
         self.group.barrier("end of the profiles");
     }
 
-    /// What this rank's stages make the device compute for a micro-batch, leaving nothing behind.
+    /// Computes this rank's stages for a micro-batch, and leaves nothing behind.
     pub fn rehearse(&self, network: &N, batch: &N::Batch) {
         for stage in stages_of(self.division.order.shape, self.group.rank()) {
             self.time(stage, network, batch, 0);
         }
     }
 
-    /// The least of so many trials, on inputs without a meaning, by the device's clock: as in a step, the host is ahead of it,
-    /// and a backward's gradients are added to those before.
+    /// The shortest of so many trials by the device's clock, on made-up inputs. As in a step, the host runs ahead of the
+    /// device, and gradients are added to earlier ones.
     fn time(&self, stage: usize, network: &N, batch: &N::Batch, trials: usize) -> StageTime {
         let (part, ([rows, columns], dtype)) = (self.division.part(stage), network.between(batch));
         let made_up = || {
@@ -215,7 +215,7 @@ impl<N: Network> Stages<N> {
         StageTime { stage, forward: least(|at| at[1] - at[0]), backward: least(|at| at[2] - at[1]) }
     }
 
-    /// A batch's loss through all stages, nothing being kept; 0 on ranks without the last one.
+    /// The loss of a batch through all stages; keeps nothing. 0 on ranks without the last stage.
     pub fn loss(&self, network: &N, batch: &N::Batch) -> Tensor<1> {
         let _region = autocast(self.division.region);
         let (network, shape) = (network.valid(), self.division.order.shape);
@@ -244,8 +244,8 @@ impl<N: Network> Stages<N> {
         loss
     }
 
-    /// Before an update: a tied embedding gets the gradients of both its stages. With `wants_norm` Σ g² over all ranks, of
-    /// each parameter once, [1] in fp32.
+    /// Before an update: sums the gradients of a tied embedding over its two stages. With `wants_norm` returns Σ g² over all
+    /// ranks, which counts each parameter once, [1] in fp32.
     pub fn settle<M: Module>(
         &mut self,
         tied: Option<String>,

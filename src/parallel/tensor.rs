@@ -10,28 +10,28 @@ use crate::params::split::Slice;
 use crate::params::table::{Entry, Table, id};
 use crate::world::Group;
 
-/// The ranks that layers are divided among, this one among them.
+/// The ranks that divide the layers, including this one.
 pub struct TensorRanks {
     group: Group,
-    /// What each rank has a share of. Of the rest each has the same gradients.
+    /// Parameters of which each rank has a share. All ranks have the same gradients of the others.
     divided: HashSet<ParamId>,
     /// Outside of autodiff.
     device: Device,
 }
 
 impl TensorRanks {
-    /// `None` where there is one.
+    /// `None` if there is only one.
     pub fn of(group: &Group, table: &Table, device: &Device) -> Option<Self> {
         let divided = table.entries.iter().filter(|entry| entry.split.is_some());
         let divided = divided.map(|entry| id(&entry.name)).collect();
         (group.size() > 1).then(|| Self { group: group.clone(), divided, device: device.clone() })
     }
 
-    /// Σ g² over the gradients of the whole network, [1] in fp32: those that every rank has count once. Not finite on any
-    /// rank where a gradient of one is not.
+    /// Σ g² over the gradients of the whole network, [1] in fp32; gradients that every rank has count once. On no rank is it
+    /// finite if a gradient of one rank is not.
     ///
     /// # Panics
-    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
+    /// With a [`Failure`](crate::world::Failure) if another rank does not come.
     pub fn squares(&self, gradients: &GradientSet) -> Tensor<1> {
         let counts = |id| self.group.place() == 0 || self.divided.contains(&id);
         let own = gradients.squares_of(counts);
@@ -40,7 +40,7 @@ impl TensorRanks {
     }
 }
 
-/// The whole of a parameter, on every rank, from what each has of it.
+/// A whole parameter on every rank, from the shares of all ranks.
 ///
 /// # Panics
 /// As [`TensorRanks::squares`].

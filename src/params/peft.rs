@@ -250,3 +250,6 @@ impl AdapterFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,8 +30,8 @@ pub enum Group {
 }
 
 impl Group {
-    /// Whether the model's own files do not have it: it is trained by every method, and its first values follow from its
-    /// name and the seed.
+    /// Whether tuning or a task adds it to the model, whose files do not have it. Every method trains it, and its first
+    /// values follow from its name and the seed.
     pub fn is_added(self) -> bool {
         matches!(self, Self::Adapter | Self::Classifier)
     }
@@ -83,11 +83,11 @@ pub struct Tuning {
     pub adapter: Option<Arc<dyn Method>>,
     /// What stands before each sample.
     pub virtual_tokens: Option<VirtualTokens>,
-    /// Of a classifier in the place of the head.
+    /// Classes of a classifier in the place of the head.
     pub classes: Option<usize>,
-    /// Of the first values of adapters, which are drawn apart from the model's: that is the same with and without them.
+    /// Seed of the first values of adapters. They are drawn apart from the model's, which is the same with and without them.
     pub seed: u32,
-    /// A folder of PEFT's with these values.
+    /// A folder in PEFT's layout with these first values.
     pub folder: Option<PathBuf>,
 }
 

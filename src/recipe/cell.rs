@@ -92,6 +92,7 @@ impl Cell {
             optimizer: &self.train.optimizer,
             batch_size: self.train.batch_size,
             seq_len: self.train.seq_len + self.tuning().virtual_count(),
+            positions: self.positions(),
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             adds_by_block: self.train.graph && self.train.accumulation_steps > 1,
@@ -152,19 +153,29 @@ impl Cell {
     /// recipe leaves their number open.
     #[must_use]
     pub fn within(&self, limit: u64) -> Self {
+        if self.offload.resident_blocks != ResidentBlocks::Auto {
+            return self.clone();
+        }
         let with = |count: usize| {
             let mut cell = self.clone();
             cell.offload.resident_blocks = ResidentBlocks::Count(count);
             cell
         };
-        match self.offload.resident_blocks {
-            ResidentBlocks::Count(_) => self.clone(),
-            ResidentBlocks::Auto => {
-                let mut cells = (1..=self.operators().blocks).rev().map(with);
-                let fits = |cell: &Self| cell.estimate().total() <= cell.device_id().room(limit);
-                cells.find(fits).unwrap_or_else(|| with(0))
+        let fits = |count: usize| with(count).estimate().total() <= self.device_id().room(limit);
+        // All of them need no slots. Of fewer, more need as much memory or more: the largest number is found by halving.
+        let blocks = self.operators().blocks;
+        if fits(blocks) {
+            return with(blocks);
+        }
+        let (mut most, mut beyond) = (0, blocks);
+        while most + 1 < beyond {
+            let middle = usize::midpoint(most, beyond);
+            match fits(middle) {
+                true => most = middle,
+                false => beyond = middle,
             }
         }
+        with(most)
     }
 
     /// What holds each rank's memory at its highest moment, part by part.
@@ -246,3 +257,7 @@ impl Cell {
         self.ops.all().into_iter().filter(move |(name, _)| names.contains(name))
     }
 }
+
+#[cfg(test)]
+#[path = "cell_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! [`complete`]: values as the key table allows them, and its defaults where nothing is written.
+//! [`complete`]: checks values against the key table, and adds its defaults where nothing is written.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};

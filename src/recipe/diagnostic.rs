@@ -112,11 +112,20 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
         let Some((&typed, known)) = quoted.split_first() else {
             return (raw.into(), "here".into(), String::new());
         };
+        // Keys that go with a kind, such as `buffers` with `offload.strategy`, of the table that has all of these keys.
+        let has = |path: &str| {
+            keys::all().iter().any(|entry| {
+                entry.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+        };
+        let is_table = |path: &str| known.iter().all(|name| has(&format!("{path}.{name}")));
         let chosen = keys::all().iter().filter(|entry| {
-            unknown_field && entry.section.kind.is_some_and(|kind| known.contains(&kind.key))
+            unknown_field
+                && entry.section.kind.is_some_and(|kind| known.contains(&kind.key))
+                && entry.path.rsplit_once('.').is_some_and(|(table, _)| is_table(table))
         });
-        let chosen = chosen.map(|entry| entry.key.name).filter(|name| !known.contains(name));
-        let valid: Vec<&str> = known.iter().chain(also).copied().chain(chosen).collect();
+        let chosen = chosen.map(|entry| entry.key.name);
+        let valid: Vec<&str> = known.iter().chain(also).copied().chain(chosen).unique().collect();
         let list = valid.join(", ");
         let (label, help) = match nearest(typed, &valid) {
             Some(best) => (format!("did you mean `{best}`?"), format!("{plural} here: {list}")),
@@ -167,6 +176,7 @@ fn plain_type(expected: &str) -> String {
             other => other.into(),
         },
         "f64" | "f32" => "a number".into(),
+        "a sequence" => "a list".into(),
         other => other.into(),
     }
 }

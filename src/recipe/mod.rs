@@ -50,9 +50,9 @@ pub struct Recipe {
     /// What the recipe answers, in a sentence or two. May be empty.
     pub question: String,
     pub cells: Vec<Cell>,
-    /// Why cells, by their position, need other hardware than there is.
+    /// By the position of a cell: why it needs hardware that is not here.
     pub elsewhere: BTreeMap<usize, String>,
-    /// The name of each cell's device, of results in which several are told apart; else empty.
+    /// The name of each cell's device, in results that tell several apart; else empty.
     pub devices: Vec<String>,
     pub report: ReportConfig,
     /// See [`Recipe::swept_keys`] and [`Recipe::telling_keys`].
@@ -164,8 +164,8 @@ impl Recipe {
         (self.cells, self.devices) = (cells, devices);
     }
 
-    /// Settings by which a row is known as a cell's, also on another machine, where `auto` means another
-    /// device: all that counts of it is whether it is the CPU, where some cells run there and others do not.
+    /// Settings by which a row is recognised as a cell's. On another machine `auto` means another device, so all that counts
+    /// of the device is whether it is the CPU, in recipes where some cells run there and others do not.
     pub fn apart_from_device(&self, mut settings: Settings) -> Settings {
         let device = settings.remove("device");
         if self.mixes_devices() {

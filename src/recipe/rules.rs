@@ -4,12 +4,16 @@
 mod generate;
 mod graph;
 mod inference;
+mod offload;
 mod optimizer;
 mod parallel;
 mod sizes;
 mod task;
 mod tuning;
 
+use serde_json::Value;
+
+use super::CPU;
 use super::cell::Cell;
 use crate::data::{Data, Rows, Split, TokenizerSource};
 use crate::device::Target;
@@ -18,7 +22,7 @@ use crate::model::language::DecoderSizes;
 use crate::ops::{Level, Operator};
 use crate::params::save::check_free;
 use crate::recipe::Folders;
-use crate::residence::{Memory, ResidentBlocks};
+use crate::residence::Memory;
 use crate::words::{Compute, DeviceId, Rule};
 
 type Checked = Result<(), Rule>;
@@ -30,6 +34,9 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     let sampler = cell.data.sampler();
     sampler.check()?;
     let rules: [fn(&Cell) -> Checked; 14] = [
+        sequences,
+        // Before the rules that compute costs: no product of sizes may overflow.
+        sizes::check,
         generate::check,
         graph::check,
         inference::check,
@@ -37,13 +44,11 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         scaler,
         optimizer::check,
         histogram,
-        offload,
+        offload::check,
         text,
         tuning::check,
         epochs,
         evaluation,
-        sequences,
-        sizes::check,
     ];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
@@ -59,26 +64,22 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     )
 }
 
-/// What cannot run on the device, by which the cell's own is known there: `"auto"` may be another elsewhere.
+/// What cannot run on `device`, which is the cell's own or what `"auto"` means here.
 pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Checked {
     parallel::on_device(cell, device, target)?;
     match device {
-        DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => {
-            let rule = Rule::new(
-                &["precision.compute"],
-                "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
-                "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
-            );
-            Err(Rule { elsewhere: cell.device != device.to_string(), ..rule })
-        }
-        DeviceId::Cpu if cell.train.graph => {
-            let rule = Rule::new(
-                &["train.graph"],
-                "a step is recorded as a CUDA graph; the CPU has none",
-                "remove train.graph, or set device = \"cuda:0\"",
-            );
-            Err(Rule { elsewhere: cell.device != device.to_string(), ..rule })
-        }
+        DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => Err(needs_gpu(
+            cell,
+            &["precision.compute"],
+            "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
+            "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
+        )),
+        DeviceId::Cpu if cell.train.graph => Err(needs_gpu(
+            cell,
+            &["train.graph"],
+            "a step is recorded as a CUDA graph; the CPU has none",
+            "remove train.graph, or set device = \"cuda:0\"",
+        )),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],
             "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
@@ -88,7 +89,17 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
     }
 }
 
-/// What the files that are here cannot give.
+/// What the CPU lacks. Where the cell leaves its device open, another machine may have a GPU.
+fn needs_gpu(cell: &Cell, keys: &[&'static str], message: &str, help: &str) -> Rule {
+    Rule { elsewhere: cell.device != CPU, ..Rule::new(keys, message, help) }
+}
+
+/// Whether an adapter drops a part of its input.
+fn drops(cell: &Cell) -> bool {
+    cell.settings().get("tuning.dropout").and_then(Value::as_f64).is_some_and(|share| share > 0.0)
+}
+
+/// Refuses files that lack what the cell reads, and folders that it must not write to.
 pub(super) fn files(cell: &Cell) -> Checked {
     if let (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, Some(folder)) =
         (&cell.data, cell.model.weights_folder())
@@ -177,49 +188,6 @@ fn histogram(cell: &Cell) -> Checked {
     )
 }
 
-/// `[offload]` with `[model]`, `[checkpoint]` and `train.optimizer`.
-fn offload(cell: &Cell) -> Checked {
-    Rule::refuse_if(
-        cell.offload.moves() && cell.model.decoder().is_none(),
-        &["offload.strategy"],
-        "offload moves the transformer blocks of a language model; the swiglu network has none",
-        format!("remove the section, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
-    )?;
-    let (blocks, strategy) = (cell.checkpoint.blocks, cell.offload.strategy);
-    Rule::refuse_if(
-        cell.offload.moves() && blocks > 1,
-        &["checkpoint.blocks", "offload.strategy"],
-        format!(
-            "checkpoint.blocks = {blocks} does not go with offload.strategy = \"{strategy}\": offload computes \
-             each block again by itself, while its weights are on the device"
-        ),
-        "remove checkpoint.blocks, or use offload.strategy = \"none\"",
-    )?;
-    let layers = cell.model.decoder().map_or(0, |shape| shape.layers);
-    if let ResidentBlocks::Count(count) = cell.offload.resident_blocks {
-        Rule::refuse_if(
-            count > layers,
-            &["offload.resident_blocks"],
-            format!("offload.resident_blocks = {count}, and the network has {layers} blocks"),
-            format!("use {layers} or fewer, or \"auto\" for as many as the device has room for"),
-        )?;
-    }
-    let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
-    Rule::refuse_if(
-        cell.offload.optimizer == Memory::Host && !on_host(),
-        &["offload.optimizer", "train.optimizer"],
-        "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
-        "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }, \"adamw8bit\" or \
-         \"adamw_bf16\"",
-    )?;
-    Rule::refuse_if(
-        cell.offload.moves() && cell.train.optimizer.rule().is_some_and(|rule| rule.reads_matrices()),
-        &["train.optimizer", "offload.strategy"],
-        "this optimizer reads the rows and columns of each matrix, and offload updates a block as one vector",
-        "use offload.strategy = \"none\", or train.optimizer = { kind = \"adamw8bit\", lr = 1e-3 }",
-    )
-}
-
 /// What only language models have.
 fn text(cell: &Cell) -> Checked {
     if cell.model.decoder().is_some() {
@@ -300,3 +268,6 @@ fn sequences(cell: &Cell) -> Checked {
         format!("make train.seq_len a multiple of {multiple}, or remove data.pad_to_multiple_of"),
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,22 +11,22 @@ use crate::words::values::{COUNT, Values};
 use crate::words::{Key, Rule, Section};
 
 section! {
-    /// What a language model's cell writes apart from its row; without the section nothing.
+    /// What a language model's cell saves besides its row. Without the section it saves nothing.
     ///
     /// Folders are relative to the current directory; `{key}` in their names is the cell's value of that dotted
     /// key, so that each cell of a grid has folders of its own.
     #[derive(Eq)]
     pub struct Save: Section::new("save") => {
-        /// Folder for the weights after the last step, as Hugging Face stores them; `{seed}` in it is the
-        /// cell's seed, and so on.
+        /// Folder for the weights after the last step, in Hugging Face's layout; `{seed}` in its name is the cell's seed, and
+        /// so on for other keys.
         weights: Option<String> = Key::method(Values::Text).default(Nothing).called("saved weights"),
-        /// Folder for what LoRA has trained, as PEFT stores an adapter; `{seed}` as above. With it save.weights are the
-        /// model's with the adapter merged into them.
+        /// Folder for the trained adapter, in PEFT's layout; `{seed}` as above. With it save.weights are the model's with the
+        /// adapter merged into them.
         adapter: Option<String> = Key::method(Values::Text).default(Nothing).called("saved adapter").since(4),
-        /// Whether a model or an adapter that others have written is written over; what the runner has written is in any
-        /// case.
+        /// Whether to write over a model or an adapter that another program has written; one that the runner has written is
+        /// always written over.
         pub overwrite: Option<bool> = Key::method(Values::Bool).default(Nothing).called("overwriting").since(4),
-        /// Folder for the state of training, from which an interrupted cell goes on; `{seed}` as above.
+        /// Folder for the state of training, from which an interrupted cell resumes; `{seed}` as above.
         state: Option<String> = Key::method(Values::Text).default(Nothing).called("saved state"),
         /// Steps between states.
         every: Option<usize> = Key::method(COUNT).default(Nothing).called("steps between states"),
@@ -34,7 +34,7 @@ section! {
 }
 
 impl Save {
-    /// Refuses keys without an effect.
+    /// Refuses keys that have no effect.
     pub(super) fn check(&self) -> Result<(), Rule> {
         let rule = |key, message: &str, help: &str| Err(Rule::new(&[key], message, help));
         match (self.weights.as_ref().or(self.adapter.as_ref()), &self.state, self.every) {
@@ -52,6 +52,11 @@ impl Save {
                 "save.state",
                 "nothing says how often the state is saved",
                 "write every = 100 too: the steps between two states",
+            ),
+            (None, ..) if self.overwrite.is_some() => rule(
+                "save.overwrite",
+                "save.overwrite has no effect on the state of training: it is for save.weights and save.adapter",
+                "remove save.overwrite",
             ),
             _ => Ok(()),
         }
@@ -111,6 +116,13 @@ fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
         text += &value;
         text += rest;
     }
+    // Joined with a file's name it would be the current directory.
+    Rule::refuse_if(
+        text.is_empty(),
+        &[key],
+        format!("{key} is empty"),
+        format!("name a folder, or remove {key}"),
+    )?;
     Ok(PathBuf::from(text))
 }
 

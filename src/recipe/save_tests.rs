@@ -37,8 +37,10 @@ fn what_cannot_be_saved_is_refused() {
     let two = ["cells 1 and 2 would both write to \"out\"", "out/{seed}"];
     refused(GPT2, "weights = \"out\"\n[grid]\nseed = [1, 2]\n", &two);
     refused(GPT2, "weights = \"a\"\nstate = \"a\"\nevery = 2\n", &["to hold the weights and the state"]);
+    refused(GPT2, "weights = \"\"\n", &["save.weights is empty", "name a folder"]);
     refused(GPT2, "weights = \"{sed}\"\n", &["is no key that this cell has"]);
     refused(GPT2, "", &["says nothing to save"]);
+    refused(GPT2, "overwrite = true\nstate = \"a\"\nevery = 2\n", &["save.overwrite has no effect"]);
     refused(GPT2, "every = 2\n", &["no effect without a folder for the state"]);
     refused(GPT2, "state = \"a\"\n", &["how often", "every = 100"]);
     refused(SWIGLU, "weights = \"a\"\n", &["`save` is for language models"]);

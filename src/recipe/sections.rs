@@ -12,7 +12,7 @@ use crate::words::{Bytes, Key, Rule, Section};
 
 /// Keys at the top of a recipe.
 pub(super) const TOP: Section = Section::new("").with(
-    "Where a cell runs, and what is drawn at random.",
+    "Where a cell runs, and the seed of what is drawn at random.",
     &[
         Key::method(Values::Text)
             .named("device", "\"cpu\", \"cuda:0\" and so on, or \"auto\": the GPU where there is one.")
@@ -29,7 +29,7 @@ pub(super) const TOP: Section = Section::new("").with(
 section! {
     /// What one step works on.
     pub struct Train: Section::new("train") => {
-        /// Whether a step trains, or is a forward alone that keeps nothing for backward.
+        /// Whether a step trains, or only runs forward and keeps nothing for backward.
         ///
         /// Rows from before there was a choice have no such key: it is absent where it says nothing new.
         #[serde(skip_serializing_if = "Mode::trains")]
@@ -42,9 +42,9 @@ section! {
         pub seq_len: usize = Key::size(COUNT).called("sequence length"),
         /// Micro-batches whose gradients are summed before an update.
         pub accumulation_steps: usize = Key::size(COUNT).default(Whole(1)),
-        /// The norm over all gradients is scaled down to this at most.
+        /// Gradients are scaled down where their norm, over all of them together, is above this.
         pub clip_norm: Option<f64> = Key::method(POSITIVE).default(Nothing).without("no clipping"),
-        /// The norm that gradients are clipped by: their own, or that of the step before, which is known before they are.
+        /// Which norm decides the clipping: that of the step's own gradients, or that of the step before, which is known earlier.
         ///
         /// Absent in rows where it says nothing new, as `mode`.
         #[serde(skip_serializing_if = "Clip::is_own")]
@@ -54,8 +54,8 @@ section! {
             .tacit(),
         /// Whether the host reads each step's loss before it goes on, as `loss.item()` does.
         pub sync_each_step: bool = Key::flag(false),
-        /// Whether forward and backward of a micro-batch are recorded as one CUDA graph, which the host launches by one call. It
-        /// keeps its own memory, and times them together. Values stay the same.
+        /// Whether forward and backward of a micro-batch are recorded as one CUDA graph, which the host launches by one call.
+        /// The graph keeps memory of its own, and forward and backward are timed together. Values stay the same.
         ///
         /// Absent in rows where it says nothing new, as `mode`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -67,15 +67,15 @@ section! {
 }
 
 section! {
-    /// Quality on held-out text during the run, outside of the measured times; without the section none.
+    /// Evaluation on held-out text during the run, outside of the measured times. Without the section there is none.
     #[derive(Copy, Eq)]
     pub struct Eval: Section::new("eval") => {
-        /// Steps between evaluations; one is before the first step and one after the last too.
+        /// Steps between evaluations; there is also one before the first step and one after the last.
         pub every: usize =
             Key::method(COUNT).reads(&[("", "evaluated every {} steps")]).without("no evaluation"),
         /// Batches of `train.batch_size` sequences that an evaluation reads.
         pub batches: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "{} held-out batches")]),
-        /// Whether the distance is measured by which training moves what the head reads of these batches.
+        /// Whether to measure how far training moves the features of these batches, which the head reads.
         pub feature_distance: bool = Key::flag(false).since(4),
     }
 }
@@ -83,7 +83,7 @@ section! {
 section! {
     /// How a cell is measured.
     pub struct Measure: Section::new("measure") => {
-        /// Steps that run first and are left out of the times.
+        /// Steps that run first and are not measured.
         pub warmup: usize = Key::method(COUNT_OR_ZERO).default(Whole(2)),
         /// Steps that are measured.
         ///
@@ -93,8 +93,8 @@ section! {
         ///
         /// Strategies need different numbers of steps for the same samples.
         pub epochs: Option<usize> = Key::method(COUNT).default(Nothing),
-        /// Processes that measure the cell, in turns with those of the other cells; by the spread between them the report
-        /// judges differences.
+        /// Processes that measure the cell, taking turns with those of the other cells. The report judges differences by the
+        /// spread between them.
         ///
         /// Each leaves a row. It says how often is measured, not what: no row has it.
         #[serde(skip_serializing)]
@@ -109,7 +109,7 @@ section! {
             .default(Nothing)
             .reads(&[("", "host limit {}")])
             .without("no host memory limit"),
-        /// Whether the gradients of one step after the last are counted by their size.
+        /// Whether to count the gradients of one more step, after the last, by their size.
         pub gradient_histogram: bool = Key::flag(false),
         /// Seconds after which a cell is ended and becomes a `failed` row.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(3600.0)),
@@ -130,7 +130,7 @@ impl Mode {
         *self == Self::Training
     }
 
-    /// What a step follows.
+    /// The schedule of a step.
     pub fn schedule(self) -> &'static StepSchedule {
         match self {
             Self::Training => &schedule::STEP,

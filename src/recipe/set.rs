@@ -13,6 +13,7 @@ use super::diagnostic::{RecipeError, Source};
 use super::grid::{Combination, Override};
 use super::read::set;
 use super::{NOT_OF_CELLS, ON_CPU};
+use crate::words::is_within;
 
 const SET: &str = "set";
 
@@ -44,10 +45,6 @@ impl Setting {
     pub fn concerns(&self, key: &str) -> bool {
         is_within(&self.key, key) || is_within(key, &self.key)
     }
-}
-
-fn is_within(inner: &str, outer: &str) -> bool {
-    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// As the command line takes it.

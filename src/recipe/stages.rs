@@ -3,7 +3,8 @@
 use super::cell::Cell;
 use crate::measure::Estimate;
 use crate::model::{Account, Operators};
-use crate::ops::cost::Cost;
+use crate::ops::cost::{Cost, Flops};
+use crate::ops::embedding;
 use crate::parallel::schedule::Action;
 use crate::parallel::schedule::pipeline::{Order, Schedule};
 use crate::parallel::schedule::simulate::Times;
@@ -24,8 +25,8 @@ impl Cell {
         cell
     }
 
-    /// Whether a stage keeps its input alone from forward to backward, and computes itself again: as GPipe does, whose
-    /// other activations would be there once for every micro-batch.
+    /// Whether a stage keeps only its input from forward to backward, and computes itself again. GPipe does so: its other
+    /// activations would be there once for every micro-batch.
     pub fn recomputes_stages(&self) -> bool {
         let gpipe = |pipeline: &Pipeline| pipeline.schedule == Schedule::Gpipe;
         self.checkpoint.blocks > 0 && self.parallel.pipeline.as_ref().is_some_and(gpipe)
@@ -43,27 +44,38 @@ impl Cell {
         })
     }
 
-    /// Bytes of what one stage gives another for a micro-batch, at most: the residual stream is in the weights' type.
+    /// Most bytes that one stage gives another for a micro-batch: the residual stream is in the weights' type.
     pub fn message_bytes(&self) -> u64 {
         let tokens = self.of_micro_batches().train.tokens();
         (tokens * self.model.hidden_size()) as u64 * self.precision.stored_bytes()
     }
 
-    /// Bytes that a rank of a pipeline sends in a step, the most of all: messages, and its part of the sum of a tied
-    /// embedding's gradients.
+    /// Most bytes that a rank of a pipeline sends in a step: messages, and its part of the sum of a tied embedding's
+    /// gradients.
     pub(super) fn sent_of_stages(&self, pipeline: &Pipeline) -> u64 {
         let order = pipeline.order();
         let messages = |rank: usize| {
             let actions = order.of_rank(rank);
             actions.iter().filter(|action| matches!(action, Action::Send(_))).count() as u64
         };
-        let tied = self.model.decoder().is_some_and(|shape| shape.tied);
-        let embedding = self.operators().first.first().map_or(0, |cost| cost.trained.elements);
+        let (tied, embedding) = (self.is_tied(), self.embedding().trained.elements);
         let of_rank = |rank: usize| {
             let sums = tied && (rank == 0 || rank + 1 == pipeline.stages);
             messages(rank) * self.message_bytes() + if sums { 4 * embedding } else { 0 }
         };
         (0..pipeline.stages).map(of_rank).max().unwrap_or(0)
+    }
+
+    /// Whether the head is the embedding of tokens.
+    fn is_tied(&self) -> bool {
+        self.model.decoder().is_some_and(|shape| shape.tied)
+    }
+
+    /// What a tied embedding of tokens costs, without positions.
+    fn embedding(&self) -> Cost {
+        let [vocab, hidden] =
+            self.model.decoder().map_or([0; 2], |shape| [shape.vocab_size as u64, shape.hidden_size as u64]);
+        embedding::cost(&self.workload().setting(), [vocab, hidden], true)
     }
 
     /// The memory of the rank of a pipeline that needs the most.
@@ -100,16 +112,10 @@ impl Cell {
     fn operators_of_stage(&self, order: &Order, stage: usize) -> Operators {
         let all = self.operators();
         let (first, last) = (stage == 0, stage + 1 == order.shape.stages());
-        let tied = self.model.decoder().is_some_and(|shape| shape.tied);
-        // The last stage has the embedding once more.
-        let copy = all.first.first().filter(|_| tied && last).map(|embedding| Cost {
-            parameters: embedding.parameters,
-            trained: embedding.trained,
-            largest: embedding.largest,
-            weights: embedding.weights,
-            gradients: embedding.gradients,
-            casts: embedding.casts,
-            ..Cost::default()
+        // The last stage has a tied embedding once more.
+        let copy = (last && self.is_tied()).then(|| {
+            let Cost { parameters, trained, largest, weights, gradients, casts, .. } = self.embedding();
+            Cost { parameters, trained, largest, weights, gradients, casts, ..Cost::default() }
         });
         let of_last = if last { all.last.clone() } else { Vec::new() };
         Operators {
@@ -128,13 +134,19 @@ impl Cell {
         let flops: Vec<_> =
             stages.map(|stage| cell.operators_of_stage(&order, stage).flops(&workload)).collect();
         let mean = flops.iter().map(|flops| flops.forward).sum::<f64>() / flops.len() as f64;
-        let again = if self.recomputes_stages() { 1.0 } else { 0.0 };
+        let layers = self.operators().blocks;
+        let again = |stage: usize, of: &Flops| match self.recomputes_stages() {
+            false => of.recompute,
+            // A stage that is computed again computes smaller segments of it once more.
+            true if self.checkpoint.blocks < order.shape.blocks(stage, layers).len() => {
+                of.forward + of.recompute
+            }
+            true => of.recompute.max(of.forward),
+        };
+        let backward = |(stage, of): (usize, &Flops)| (of.backward + again(stage, of)) / mean;
         Times {
             forward: flops.iter().map(|flops| flops.forward / mean).collect(),
-            backward: flops
-                .iter()
-                .map(|f| (f.backward + f.recompute.max(again * f.forward)) / mean)
-                .collect(),
+            backward: flops.iter().enumerate().map(backward).collect(),
             update: vec![0.0; pipeline.stages],
             message: 0.0,
         }

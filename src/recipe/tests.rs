@@ -105,6 +105,10 @@ fn an_unknown_key_names_the_nearest_one_with_its_place() {
         &BASE.replace("batch_size", "batchsize"),
         &["unknown key `batchsize`", "did you mean `batch_size`?", "r.toml:8:1", "batchsize = 1"],
     );
+    // Each key of the table once, and none of another table's.
+    let drawn = error(&BASE.replace("batch_size", "batchsize"));
+    assert_eq!(drawn.matches(" schedule").count(), 1, "{drawn}");
+    assert!(!drawn.contains("chunks"), "{drawn}");
     says(&BASE.replace("[train]", "[trian]"), &["unknown key `trian`", "did you mean `train`?"]);
     says(&BASE.replace("title", "titel"), &["unknown key `titel`", "did you mean `title`?", "r.toml:1:1"]);
     says(

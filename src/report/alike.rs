@@ -1,4 +1,4 @@
-//! What looks alike, told once: findings that are the same, curves that would cover each other.
+//! Groups of things that are alike: equal findings, curves that would cover each other.
 
 /// The items in groups, each of those like the group's first, in the order of the first ones.
 pub fn groups<T>(items: impl IntoIterator<Item = T>, alike: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {

@@ -1,5 +1,4 @@
-//! What the report says of answers to a task's questions: how many were right before training and after it, and what
-//! some of them were.
+//! Answers to a task's questions in the report: how many were right before training and after it, and some samples.
 
 use itertools::Itertools;
 
@@ -16,10 +15,7 @@ const FEW: usize = 3;
 
 /// The answers to each test set of a cell.
 pub fn asked<'a>(line: &Line<'a>) -> Vec<Asked<'a>> {
-    let answers = line.row.map_or(&[][..], |row| match &row.measurement {
-        Some(measurement) if line.measured().is_some() => &measurement.answers,
-        _ => &[],
-    });
+    let answers: &'a [Answers] = line.measured().map_or(&[], |measured| &measured.answers);
     let before = answers.iter().take_while(|of| of.step == answers[0].step);
     let pair = |before: &'a Answers| {
         let after = answers.iter().rev().find(|after| after.set == before.set)?;
@@ -55,7 +51,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// The question with its answer, and what was expected in place of a wrong one.
+/// The question with its answer, and the expected one where that is wrong.
 fn written(Answer { question, expected, given, right }: &Answer) -> String {
     let given = printable(&format!("{question}{given}"));
     if *right { given } else { format!("{given}\n\nexpected: {}", expected.trim_start()) }
@@ -65,13 +61,13 @@ fn table(comparison: &Comparison) -> Option<Table> {
     let rows = comparison.lines.iter().enumerate().flat_map(|(i, line)| {
         asked(line).into_iter().map(move |asked| (i, vec![("set", asked.after.set.clone())], asked))
     });
-    let caption = "The share of questions whose answer came to the right number, or was the right class, before training and \
-                   after it, each with its 95 % interval (Wilson). Text is generated greedily; tokens/s are those of answers after \
-                   training, with the time of their prompts.";
+    let caption = "The share of questions with the right number or class as their answer, before training and after it, each \
+                   with its 95 % interval (Wilson). Text is generated greedily; tokens/s are those of the answers after training, \
+                   with the time of their prompts.";
     comparison.table_of(caption, ANSWERS, rows)
 }
 
-/// What the cells of a group answered to a test set together, before training and after it.
+/// The answers of all cells of a group to a test set, before training and after it.
 struct Pooled {
     name: String,
     set: String,
@@ -79,7 +75,7 @@ struct Pooled {
     after: Answers,
 }
 
-/// Of each test set one sentence. Of few methods: `Lr 0.01 answered 94.0 % of "test" rightly after training (95 % interval
+/// A sentence for each test set. Of few methods: `Lr 0.01 answered 94.0 % of "test" correctly after training (95 % interval
 /// 91.2 % to 96.0 %), and 2.00 % before it.` Of many: which answered the most, and which clearly less.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let pooled: Vec<Pooled> =
@@ -128,10 +124,10 @@ fn each(Pooled { name, set, before, after }: &Pooled) -> String {
         .as_ref()
         .map_or(String::new(), |before| format!(", and {} before it", share(before.accuracy())));
     let right = share(after.accuracy());
-    format!("{name} answered {right} of \"{set}\" rightly{when} (95 % interval {low} to {high}){before}")
+    format!("{name} answered {right} of \"{set}\" correctly{when} (95 % interval {low} to {high}){before}")
 }
 
-/// `BitFit answered the most of "test" rightly after training, 88.0 % (95 % interval 84.8 % to 90.6 %); clearly less: prompt
+/// `BitFit answered the most of "test" correctly after training, 88.0 % (95 % interval 84.8 % to 90.6 %); clearly less: prompt
 /// tuning 70.0 %; before it 22.4 % to 24.0 %`
 fn most(of_set: &[&Pooled]) -> String {
     let accuracy = |of: &&Pooled| of.after.accuracy();
@@ -151,7 +147,7 @@ fn most(of_set: &[&Pooled]) -> String {
         });
     let when = if before.is_empty() { "" } else { " after training" };
     format!(
-        "{} answered the most of \"{}\" rightly{when}, {} (95 % interval {} to {}){less}{before}",
+        "{} answered the most of \"{}\" correctly{when}, {} (95 % interval {} to {}){less}{before}",
         best.name,
         best.set,
         share(best.after.accuracy()),
@@ -200,7 +196,7 @@ mod tests {
             ]
         );
         let said = &sentences(&comparison)[0];
-        let expected = "answered 94.0 % of \"test\" rightly after training (95 % interval 87.5 % to 97.2 %), and 4.00 % before it.";
+        let expected = "answered 94.0 % of \"test\" correctly after training (95 % interval 87.5 % to 97.2 %), and 4.00 % before it.";
         assert!(said.ends_with(expected), "{said}");
         let codes: Vec<String> = elements(&comparison)
             .into_iter()

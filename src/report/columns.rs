@@ -1,6 +1,5 @@
-//! Every column of the report, once: its name in the files, its heading in tables and charts, its unit, and
-//! how it is computed from a row. Polars holds them (`frame`); tables, charts, sentences and `runner compare`
-//! read them by name.
+//! Every column of the report, defined once: its name in the files, its heading in tables and charts, its unit, and how it is
+//! computed from a row. Polars holds the values (`frame`); tables, charts, sentences and `runner compare` read them by name.
 
 mod answers;
 mod documents;
@@ -28,30 +27,36 @@ pub struct Column<F> {
     pub of: F,
 }
 
-/// What several processes of a cell come to.
+/// How the values of several processes of a cell become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     Median,
     Least,
     Most,
-    /// The column is computed of the cell as a whole.
+    /// The column is computed from all processes together.
     Whole,
-}
-
-impl<F: Copy> Column<F> {
-    const fn over(self, over: Over) -> Self {
-        Self { over, ..self }
-    }
 }
 
 const fn column<F: Copy>(name: &'static str, heading: &'static str, unit: Unit, of: F) -> Column<F> {
     Column { name, heading, unit, over: Over::Median, of }
 }
 
+const fn least(name: &'static str, heading: &'static str, of: OfLine) -> Column<OfLine> {
+    Column { over: Over::Least, ..column(name, heading, Seconds, of) }
+}
+
+const fn most(name: &'static str, heading: &'static str, of: OfLine) -> Column<OfLine> {
+    Column { over: Over::Most, ..column(name, heading, Seconds, of) }
+}
+
+const fn whole_cell(name: &'static str, heading: &'static str, unit: Unit, of: OfLine) -> Column<OfLine> {
+    Column { over: Over::Whole, ..column(name, heading, unit, of) }
+}
+
 /// How the column of this name is computed of a cell.
 ///
 /// # Panics
-/// Without one.
+/// When there is no such column.
 pub fn named(name: &str) -> OfLine {
     CELLS.iter().chain(MORE).find(|column| column.name == name).expect("a defined column").of
 }
@@ -61,34 +66,26 @@ pub type OfLine = fn(&Line) -> Option<f64>;
 type OfCrossing = fn(&Crossing) -> Option<f64>;
 type OfGradients = fn(&(f64, &Magnitudes)) -> Option<f64>;
 
-/// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats
-/// a token.
+/// The columns of `table.csv` and `table.parquet`. Times in seconds, memory in bytes, losses in nats a token.
 pub const CELLS: &[Column<OfLine>] = &[
-    column::<OfLine>("processes", "processes", Count, |l| {
+    whole_cell("processes", "processes", Count, |l| {
         whole(Some(l.measurements().count() as u64)).filter(|n| *n > 0.0)
-    })
-    .over(Over::Whole),
+    }),
     column("forward_s_median", "forward", Seconds, |l| Some(forward(l)?.median)),
-    column::<OfLine>("forward_s_min", "forward, least", Seconds, |l| Some(forward(l)?.min)).over(Over::Least),
-    column::<OfLine>("forward_s_max", "forward, most", Seconds, |l| Some(forward(l)?.max)).over(Over::Most),
+    least("forward_s_min", "forward, least", |l| Some(forward(l)?.min)),
+    most("forward_s_max", "forward, most", |l| Some(forward(l)?.max)),
     column("backward_s_median", "backward", Seconds, |l| Some(backward(l)?.median)),
-    column::<OfLine>("backward_s_min", "backward, least", Seconds, |l| Some(backward(l)?.min))
-        .over(Over::Least),
-    column::<OfLine>("backward_s_max", "backward, most", Seconds, |l| Some(backward(l)?.max))
-        .over(Over::Most),
+    least("backward_s_min", "backward, least", |l| Some(backward(l)?.min)),
+    most("backward_s_max", "backward, most", |l| Some(backward(l)?.max)),
     column("optimizer_s_median", "optimizer", Seconds, |l| Some(optimizer(l)?.median)),
-    column::<OfLine>("optimizer_s_min", "optimizer, least", Seconds, |l| Some(optimizer(l)?.min))
-        .over(Over::Least),
-    column::<OfLine>("optimizer_s_max", "optimizer, most", Seconds, |l| Some(optimizer(l)?.max))
-        .over(Over::Most),
+    least("optimizer_s_min", "optimizer, least", |l| Some(optimizer(l)?.min)),
+    most("optimizer_s_max", "optimizer, most", |l| Some(optimizer(l)?.max)),
     column("step_s_median", "step time", Seconds, |l| Some(l.measured()?.step.median)),
-    column::<OfLine>("step_s_min", "step, least", Seconds, |l| Some(l.measured()?.step.min))
-        .over(Over::Least),
-    column::<OfLine>("step_s_max", "step, most", Seconds, |l| Some(l.measured()?.step.max)).over(Over::Most),
-    column::<OfLine>("step_half_width", "± (95 %)", FineShare, |l| {
+    least("step_s_min", "step, least", |l| Some(l.measured()?.step.min)),
+    most("step_s_max", "step, most", |l| Some(l.measured()?.step.max)),
+    whole_cell("step_half_width", "± (95 %)", FineShare, |l| {
         half_width(&l.measurements().map(|m| m.step.median).collect::<Vec<_>>())
-    })
-    .over(Over::Whole),
+    }),
     column("host_update_s_median", "update", Seconds, |l| Some(l.measured()?.host_update.as_ref()?.median)),
     column("disk_rate", "disk GB/s", GigabytesPerSecond, |l| l.measured()?.disk_rate),
     column("host_update_hidden", "hidden", Share, |l| Some(l.measured()?.hidden_update()?.0)),
@@ -103,25 +100,26 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("cut_tokens", "cut tokens", Count, |l| Some(loading(l)?.cut_tokens as f64)),
     column("loss_first", "first loss", Nats, |l| l.measured()?.loss.first().copied()),
     column("loss_last", "last loss", Nats, |l| l.measured()?.loss.last().copied()),
+    column("gradient_norm", "norm of gradients", Number, |l| l.measured()?.gradient_norm),
     column("train_loss_final", "last 5 %", Nats, |l| Some(Learned::of(l)?.train_last)),
     column("eval_loss", "held-out loss", Nats, |l| Some(Learned::of(l)?.end()?.loss)),
     column("eval_perplexity", "perplexity", Perplexity, |l| Some(Learned::of(l)?.end()?.perplexity())),
     column("eval_accuracy", "accuracy", FineShare, |l| Some(Learned::of(l)?.end()?.accuracy)),
     column("answers_right_before", "right before", FineShare, |l| {
-        Some(answers::first(l)?.before?.accuracy())
+        Some(answers::set(l, 0)?.before?.accuracy())
     }),
-    column("answers_right", "right answers", FineShare, |l| Some(answers::first(l)?.after.accuracy())),
-    column("answers_right_low", "at least", FineShare, |l| Some(answers::first(l)?.after.interval()[0])),
-    column("answers_right_high", "at most", FineShare, |l| Some(answers::first(l)?.after.interval()[1])),
+    column("answers_right", "right answers", FineShare, |l| Some(answers::set(l, 0)?.after.accuracy())),
+    column("answers_right_low", "at least", FineShare, |l| Some(answers::set(l, 0)?.after.interval()[0])),
+    column("answers_right_high", "at most", FineShare, |l| Some(answers::set(l, 0)?.after.interval()[1])),
     column("answers_right_other", "right in the other set", FineShare, |l| {
-        Some(answers::other(l)?.after.accuracy())
+        Some(answers::set(l, 1)?.after.accuracy())
     }),
     column("feature_l2", "features moved, L2", Number, |l| Some(l.measured()?.feature_distance?.l2)),
     column("feature_cosine", "features moved, cosine", Number, |l| {
         Some(l.measured()?.feature_distance?.cosine)
     }),
     column("answer_tokens_per_second", "generated tokens/s", PerSecond, |l| {
-        answers::first(l)?.after.tokens_per_second()
+        answers::set(l, 0)?.after.tokens_per_second()
     }),
     column("skipped_steps", "skipped steps", Count, |l| Some(scaler(l)?.skipped as f64)),
     column("final_scale", "final scale", PowerOfTwo, |l| Some(scaler(l)?.final_scale)),

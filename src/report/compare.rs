@@ -1,10 +1,9 @@
 //! `runner compare A B`: two result folders side by side, cell by cell.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use itertools::Itertools;
-use miette::{IntoDiagnostic, miette};
-use polars::prelude::*;
+use miette::miette;
 
 use super::document::Table;
 use super::table::{Comparison, DEVICE_NAME};
@@ -25,9 +24,9 @@ struct Compared<'a> {
     settings: Vec<Settings>,
 }
 
-/// A table of the cells that both sides have, with both values and `b`'s over `a`'s, and the cells
-/// that only one side has. Cells are the same when their settings are, those apart that differ
-/// between every two cells of the sides, such as the device.
+/// A table of the cells that both sides have, with both values and `b`'s over `a`'s, and the cells that only one side has.
+/// Cells are the same when their settings are, except for keys that differ between every two cells of the sides, such as the
+/// device.
 ///
 /// # Errors
 /// When the two have no cell in common.
@@ -35,15 +34,11 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
     let by_device = [a.1, b.1].iter().any(|recipe| !recipe.devices.is_empty());
     let (a, b) = (Compared::new(a, by_device), Compared::new(b, by_device));
     let ignored = ignored_keys(&a.settings, &b.settings);
-    // Every cell of either side: its line in a, and its line in b.
-    let cells = a.keyed(&ignored)?.full_join(&b.keyed(&ignored)?, ["cell"], ["cell"]).into_diagnostic()?;
-    let lines = |name: &str| -> miette::Result<Vec<Option<usize>>> {
-        let lines = cells.column(name).and_then(Column::idx).into_diagnostic()?;
-        Ok(lines.iter().map(|line| line.map(|line| line as usize)).collect())
-    };
-    let mut lines: Vec<_> = lines("line")?.into_iter().zip(lines("line_right")?).collect();
-    lines.sort_by_key(|(i, j)| (i.is_none(), *i, *j));
-    let both: Vec<(usize, usize)> = lines.iter().filter_map(|(i, j)| i.zip(*j)).collect();
+    let mut only_b: HashMap<String, usize> = b.keyed(&ignored).into_iter().zip(0..).collect();
+    // Each cell of a, and the same one of b.
+    let lines: Vec<(usize, Option<usize>)> =
+        a.keyed(&ignored).iter().map(|key| only_b.remove(key)).enumerate().collect();
+    let both: Vec<(usize, usize)> = lines.iter().filter_map(|(i, j)| Some((*i, (*j)?))).collect();
     if both.is_empty() {
         return Err(miette!(
             help = "compare results of the same recipe, or of recipes with the same sizes",
@@ -70,12 +65,11 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
         out.push_str(&format!("{key}: {} in a, {} in b\n", a.values(key), b.values(key)));
     }
     out.push_str(&format!("each value: a, b, b/a\n{}\n", ruled(&table)));
-    for line in lines {
-        match line {
-            (Some(i), None) => out.push_str(&format!("only in a: {}\n", a.cell_name(i))),
-            (None, Some(j)) => out.push_str(&format!("only in b: {}\n", b.cell_name(j))),
-            _ => {}
-        }
+    for (i, _) in lines.iter().filter(|(_, j)| j.is_none()) {
+        out.push_str(&format!("only in a: {}\n", a.cell_name(*i)));
+    }
+    for j in only_b.into_values().sorted() {
+        out.push_str(&format!("only in b: {}\n", b.cell_name(j)));
     }
     Ok(out)
 }
@@ -124,9 +118,9 @@ impl<'a> Compared<'a> {
         format!("{}: {}", self.comparison.shapes[line.shape].name, self.comparison.methods[line.method])
     }
 
-    /// A line for each cell, with the settings that say which it is, as one text. Of equal cells the first of
-    /// one side goes with the first of the other.
-    fn keyed(&self, ignored: &[String]) -> miette::Result<DataFrame> {
+    /// For each cell the settings that identify it, as one text. Of equal cells the first of one side goes with the first of
+    /// the other.
+    fn keyed(&self, ignored: &[String]) -> Vec<String> {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         let key = |settings: &Settings| {
             let kept = settings.iter().filter(|(key, _)| !ignored.contains(key));
@@ -135,9 +129,7 @@ impl<'a> Compared<'a> {
             *equal += 1;
             format!("{text}{equal}")
         };
-        let keys: Vec<String> = self.settings.iter().map(key).collect();
-        let lines = IdxCa::from_vec("line".into(), (0..keys.len() as IdxSize).collect()).into_column();
-        DataFrame::new(keys.len(), vec![Column::new("cell".into(), keys), lines]).into_diagnostic()
+        self.settings.iter().map(key).collect()
     }
 
     /// A value, or how the cell ended.

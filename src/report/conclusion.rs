@@ -1,4 +1,4 @@
-//! The conclusion in plain words: what each method changes against the baseline, with the numbers.
+//! The findings as sentences with numbers: what each method changes against the baseline.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,13 @@ use polars::prelude::{ChunkAgg, ChunkQuantile};
 
 use super::alike::groups;
 use super::differences::{Difference, Differences, Known, TIMES};
+use super::quality::{self, MANY};
 use super::table::Comparison;
-use super::{answers, change, loading, pareto, quality};
+use super::{answers, loading, pareto};
 use crate::row::Status;
-use crate::words::text::{and, names, ratio, sentence};
+use crate::words::text::{and, names, percent, ratio, sentence};
 
-/// Less than this is nobody's reason to choose a method.
+/// A smaller change of memory is no reason to choose a method.
 const NEGLIGIBLE: f64 = 0.002;
 
 /// Sentences, the most important first.
@@ -36,7 +37,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     out
 }
 
-/// What is found of a method against the methods of its baselines.
+/// The changes of a method against the methods of its baselines.
 struct Finding {
     method: usize,
     bases: BTreeSet<usize>,
@@ -44,8 +45,8 @@ struct Finding {
     found: String,
 }
 
-/// `Against level 0, level 1 has 20 % more step time and 26 % less peak memory.` Methods of which the same is found share
-/// a sentence: `Packing and prefetching each have 98 % less step time, against plain loop.`
+/// `Against level 0, level 1 has 20 % more step time and 26 % less peak memory.` Methods with the same findings share a
+/// sentence: `Packing and prefetching each have 98 % less step time, against plain loop.`
 fn of_group(comparison: &Comparison, group: &[Finding]) -> String {
     let Finding { method, bases, found } = &group[0];
     let of = |methods: &mut dyn Iterator<Item = usize>| names(methods.map(|m| &comparison.methods[m]));
@@ -71,11 +72,11 @@ fn against_baseline(comparison: &Comparison, differences: &Differences, method: 
         return ran.then(|| Finding { method, bases: BTreeSet::new(), found: String::new() });
     }
     let (mut clauses, mut same, mut single) = (Vec::new(), Vec::new(), true);
-    let mut tell = |shares: Vec<f64>, of: usize, what: &str| {
+    let mut add = |shares: Vec<f64>, of: usize, what: &str| {
         if shares.is_empty() {
             same.push(what.to_string());
         }
-        clauses.extend(change::clauses(&shares, of, what));
+        clauses.extend(self::clauses(&shares, of, what));
     };
     for (place, (quantity, what)) in TIMES.into_iter().enumerate() {
         let known: Vec<&Difference> =
@@ -84,17 +85,43 @@ fn against_baseline(comparison: &Comparison, differences: &Differences, method: 
         let clear = known.iter().filter(|of| of.known == Known::Clear).map(|of| of.ratio - 1.0).collect();
         if !known.is_empty() {
             let each = if comparison.with_samplers() { " for each real token" } else { "" };
-            tell(clear, known.len(), &format!("{what}{each}"));
+            add(clear, known.len(), &format!("{what}{each}"));
         }
         if place == 0 {
             // Memory is counted, so any difference that matters is real.
             let shares = memory.iter().copied().filter(|share| share.abs() > NEGLIGIBLE).collect();
-            tell(shares, memory.len(), "peak memory");
+            add(shares, memory.len(), "peak memory");
         }
     }
     let kind = if single { "clear" } else { "measurable" };
     clauses.extend((!same.is_empty()).then(|| format!("no {kind} difference in {}", and(&same))));
     Some(Finding { method, bases, found: and(&clauses) })
+}
+
+/// `10 to 15 % more step time at 2 of 5 shapes`, and the same of those that are less: relative changes that are known, of
+/// so many sizes.
+fn clauses(shares: &[f64], of: usize, what: &str) -> Vec<String> {
+    let clause = |(less, word): (bool, &str)| {
+        let mut shares: Vec<f64> = shares.iter().copied().filter(|share| (*share < 0.0) == less).collect();
+        shares.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+        let (low, high) = (*shares.first()?, *shares.last()?);
+        let at = match (shares.len(), of) {
+            (_, 1) => String::new(),
+            (2, 2) => " at both shapes".into(),
+            (n, of) if n == of => format!(" at all {of} shapes"),
+            (n, of) => format!(" at {n} of {of} shapes"),
+        };
+        let times = |share: f64| format!("{:.0}", 1.0 + share);
+        let share = |share: f64| percent(share).trim_end_matches(" %").to_string();
+        let (written, how) = match high >= MANY {
+            true => ([low, high].map(times), "times the".to_string()),
+            false => ([low, high].map(share), format!("% {word}")),
+        };
+        let [low, high] = written;
+        let range = if low == high { high } else { format!("{low} to {high}") };
+        Some(format!("{range} {how} {what}{at}"))
+    };
+    [(false, "more"), (true, "less")].into_iter().filter_map(clause).collect()
 }
 
 /// The relative change of peak memory at each problem where both were measured.
@@ -106,7 +133,7 @@ fn memory(comparison: &Comparison, method: usize, lines: &[usize]) -> Vec<f64> {
     (0..comparison.problems()).filter_map(of_problem).collect()
 }
 
-/// `Level 0 does not fit at 3 of 5 shapes; level 1 fits at all.`
+/// `Level 0 does not fit at 3 of 5 shapes; level 1 fits at every shape.`
 fn fits(comparison: &Comparison) -> Option<String> {
     let count = |method: usize, status: Status| {
         let rows = comparison.of_method(method).filter_map(|i| comparison.lines[i].row);
@@ -130,8 +157,9 @@ fn fits(comparison: &Comparison) -> Option<String> {
     let fitting: Vec<&String> = methods.filter(|&m| count(m, Status::Ok) == all(m)).map(name).collect();
     if !fitting.is_empty() {
         let verb = if fitting.len() == 1 { "fits" } else { "fit" };
-        let all = if comparison.shapes.len() > 1 { " at all" } else { "" };
-        parts.push(format!("{} {verb}{all}", names(&fitting)));
+        let everywhere =
+            if comparison.shapes.len() > 1 { format!(" at every {repeated}") } else { String::new() };
+        parts.push(format!("{} {verb}{everywhere}", names(&fitting)));
     }
     Some(format!("{}.", sentence(&parts.join("; "))))
 }

@@ -134,7 +134,8 @@ fn what_does_not_fit_is_said() {
         .collect();
     let sentences = of(&recipe, &rows);
     assert!(
-        sentences.contains(&"Level 0 does not fit at 3 of 5 shapes; level 1 fits at all.".to_string()),
+        sentences
+            .contains(&"Level 0 does not fit at 3 of 5 shapes; level 1 fits at every shape.".to_string()),
         "{sentences:#?}"
     );
     assert!(

@@ -1,4 +1,4 @@
-//! What the report says, in its order: the elements of a [`super::document::Document`].
+//! The elements of a [`super::document::Document`], in the order of the report.
 
 use super::charts::Chart;
 use super::differences::Differences;
@@ -10,9 +10,10 @@ use super::{
     answers, conclusion, continuations, environment, labels, ladder, offload, precision, ranks,
     recommendation,
 };
+use crate::row::Status;
 use crate::words::text::sentence;
 
-/// What HTML and PDF say, and the details that HTML alone has.
+/// The elements of HTML and PDF, and the details of HTML alone.
 pub fn elements(
     comparison: &Comparison,
     charts: Vec<Chart>,
@@ -38,30 +39,29 @@ pub fn elements(
     out.extend(section("What was trained", [comparison.table("tuning")]));
     out.extend(answers::elements(comparison));
     out.extend(continuations::elements(comparison));
-    let [scalers, gradients] = precision::tables(comparison);
-    out.extend(section("Gradient scalers", [scalers]));
-    out.extend(section("The phases of a step", [results(comparison)]));
+    out.extend(section("Gradient scalers", [comparison.table("scalers")]));
+    out.extend(section("The phases of a step", [comparison.table("results")]));
     let (copies, crossed) = offload::elements(comparison);
     let (shown, traces) = timelines::elements(comparison, timelines);
     out.extend(copies);
     out.extend(ranks::elements(comparison));
     out.extend(shown);
     out.extend(swiglu::elements(comparison));
-    out.extend(section("Beside published results", [published(comparison)]));
+    out.extend(section("Published results", [published(comparison)]));
     out.push(Element::Flush);
     out.push(Element::heading("Limits"));
     out.push(Element::paragraph(environment::limits(comparison)));
     out.push(Element::heading("How it was measured"));
     out.push(Element::List { items: environment::items(comparison) });
-    let details = vec![
+    let details = [
         crossed,
         traces,
-        section("Gradients in few bits", [gradients]),
+        section("Gradients in few bits", [precision::gradients(comparison)]),
         section("Estimate against measured memory", [comparison.table("estimates")]),
         section("Cells without a result", [failures(comparison)]),
     ];
     let details = details.into_iter().flatten().collect();
-    out.push(Element::heading("To make it again"));
+    out.push(Element::heading("To reproduce it"));
     out.push(Element::Code { text: format!("runner run {}", comparison.recipe.path.display()) });
     out.push(Element::heading("The recipe"));
     out.push(Element::Code { text: comparison.recipe.text.trim_end().into() });
@@ -72,14 +72,14 @@ pub fn elements(
 pub fn for_latex(comparison: &Comparison) -> Vec<(&'static str, Table)> {
     let tables = [
         ("methods", overview(comparison)),
-        ("phases", results(comparison)),
+        ("phases", comparison.table("results")),
         ("learned", comparison.table("learned")),
         ("tuning", comparison.table("tuning")),
     ];
     tables.into_iter().filter_map(|(label, table)| Some((label, table?))).collect()
 }
 
-/// A heading and the tables below it; nothing without a table.
+/// A heading and its tables; nothing without a table.
 pub(super) fn section(heading: &str, tables: impl IntoIterator<Item = Option<Table>>) -> Vec<Element> {
     let mut out: Vec<Element> = tables.into_iter().flatten().map(Element::Table).collect();
     if !out.is_empty() {
@@ -98,15 +98,12 @@ fn overview(comparison: &Comparison) -> Option<Table> {
     Some(table)
 }
 
-fn results(comparison: &Comparison) -> Option<Table> {
-    comparison.table("results")
-}
-
-/// A table of cells with how each of them ended.
+/// A table of cells with how each of them ended, where not all ended well.
 pub(super) fn with_status(comparison: &Comparison, name: &str) -> Option<Table> {
+    let all_ok = comparison.lines.iter().all(|line| line.status() == Status::Ok.to_string());
     comparison.table_with(name, |line| {
         let mut texts = comparison.naming(line);
-        texts.push(("status", comparison.lines[line].status()));
+        texts.extend((!all_ok).then(|| ("status", comparison.lines[line].status())));
         texts
     })
 }
@@ -142,13 +139,8 @@ fn published(comparison: &Comparison) -> Option<Table> {
 fn failures(comparison: &Comparison) -> Option<Table> {
     let texts = |i: usize| {
         let line = &comparison.lines[i];
-        let reason = match line.row {
-            None => "it has not run yet; the same command runs it",
-            Some(row) if row.reason.is_empty() => "no reason was recorded",
-            Some(row) => &row.reason,
-        };
         let mut texts = comparison.naming(i);
-        texts.extend([("status", line.status()), ("reason", reason.into())]);
+        texts.extend([("status", line.status()), ("reason", line.reason().into())]);
         (texts, i)
     };
     let lines = (0..comparison.lines.len()).filter(|&i| comparison.lines[i].measured().is_none());

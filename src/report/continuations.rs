@@ -1,5 +1,5 @@
-//! What the report says of text that a model wrote: its continuations of the recipe's prompts, and how well it predicts
-//! held-out text, before training beside after it.
+//! Text that a model wrote: its continuations of the recipe's prompts, and its perplexity on held-out text, before training and
+//! after it.
 
 use super::answers::printable;
 use super::content::section;
@@ -16,7 +16,7 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
 }
 
 fn table(line: &Line, name: &str) -> Option<Table> {
-    let measured = line.row.filter(|_| line.measured().is_some())?.measurement.as_ref()?;
+    let measured = line.measured()?;
     let (first, last) = (measured.continuations.first()?.step, measured.continuations.last()?.step);
     let text = |of: &Continuation| printable(&of.text);
     let at = |step: usize| measured.continuations.iter().filter(move |of| of.step == step);

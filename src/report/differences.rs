@@ -1,17 +1,17 @@
-//! [`Differences`]: at which sizes a method takes another time than its baseline by more than chance. Times are compared
-//! process by process: steps within one process are alike, and say nothing of the next one.
+//! [`Differences`]: the sizes at which the time of a method differs from its baseline's by more than chance. A process counts
+//! as one value: steps of one process are alike, and say nothing about the next process.
 
 use std::collections::BTreeSet;
 
 use super::statistics::{LEVEL, holm, welch};
-use super::table::Comparison;
+use super::table::{Comparison, Group};
 use crate::words::text::{and, percent};
 
-/// The quantities that are compared: the columns' prefix, and what it is called.
+/// The compared quantities: the prefix of their columns, and their name.
 pub const TIMES: [(&str, &str); 3] =
     [("step", "step time"), ("backward", "backward time"), ("forward", "forward time")];
 
-/// What is known of a difference.
+/// What is known about a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// It is larger than processes, or the steps of a single one, are apart by chance.
@@ -29,11 +29,11 @@ pub struct Difference {
     /// Of medians over processes.
     pub ratio: f64,
     pub known: Known,
-    /// Of whichever of the two has fewer.
+    /// The number of processes of the one with fewer.
     pub processes: usize,
 }
 
-/// Of a report.
+/// All differences of a report.
 pub struct Differences {
     pub all: Vec<Difference>,
 }
@@ -62,7 +62,7 @@ impl Differences {
                         tested.push(all.len());
                         p_values.push(p);
                         Known::Chance
-                    } else if beyond_steps(comparison, own[0], base[0], quantity, ratio) {
+                    } else if beyond_steps(comparison, [&own, &base], quantity, ratio) {
                         Known::Clear
                     } else {
                         Known::Chance
@@ -72,8 +72,8 @@ impl Differences {
                 }
             }
         }
-        for (difference, told) in tested.into_iter().zip(holm(&p_values, LEVEL)) {
-            if told {
+        for (difference, found) in tested.into_iter().zip(holm(&p_values, LEVEL)) {
+            if found {
                 all[difference].known = Known::Clear;
             }
         }
@@ -84,15 +84,14 @@ impl Differences {
         self.all.iter().filter(move |of| of.method == method && of.quantity == quantity)
     }
 
-    /// What the reader must know of all of them: whether the spread between processes was measured, and whether
-    /// builds are mixed.
+    /// What holds for all of them: whether the spread between processes was measured, and whether builds are mixed.
     pub fn caveats(&self, comparison: &Comparison) -> Vec<String> {
         let mut out = Vec::new();
         let measured = || (0..comparison.lines.len()).filter(|&i| comparison.lines[i].measured().is_some());
         let builds = builds(comparison, &measured().collect::<Vec<_>>());
         if builds.len() > 1 {
             out.push(format!(
-                "The rows are of {} builds of the runner, {}: the report states no difference in time between cells of \
+                "The rows come from {} builds of the runner, {}: the report states no difference in time between cells of \
                  different builds. `runner run --stale` measures all of them with one build.",
                 builds.len(),
                 and(builds)
@@ -103,7 +102,7 @@ impl Differences {
         let seeds = comparison.problems() < comparison.shapes.len();
         match fewest {
             _ if alone => {
-                let host = measured().map(|line| single(comparison, line) == SINGLE_OF_HOST);
+                let host = measured().map(|line| single(comparison, &[line]) == SINGLE_OF_HOST);
                 let bounds = match host.collect::<BTreeSet<bool>>().into_iter().collect::<Vec<_>>()[..] {
                     [true] => percent(SINGLE_OF_HOST),
                     [false] => percent(SINGLE),
@@ -113,8 +112,12 @@ impl Differences {
                         percent(SINGLE_OF_HOST)
                     ),
                 };
+                let cells = match self.all.iter().all(|of| of.processes < 2) {
+                    true => "Cells were measured in one process each",
+                    false => "Some cells were measured in one process",
+                };
                 out.push(format!(
-                    "Cells were measured in one process each, so the spread between processes was not measured: the report \
+                    "{cells}, so the spread between processes was not measured: the report \
                      states a difference in time where it exceeds the interquartile range of the steps and {bounds}. \
                      Two processes of one cell may differ as much; measure.repeats = 5 shows whether they do.",
                 ));
@@ -131,32 +134,30 @@ impl Differences {
     }
 }
 
-/// Whether one line's step takes clearly longer than another's of the same sizes, by itself.
-pub fn is_slower(comparison: &Comparison, line: usize, other: usize) -> bool {
-    let of = |i: usize| {
-        let line = &comparison.lines[i];
-        comparison.of_problem(comparison.problem(line.shape), line.method)
-    };
-    let [own, base] = [line, other].map(|i| times(comparison, &of(i), "step"));
-    exceeds(comparison, [line, other], [own, base])
+/// Whether a step of a group takes clearly longer than one of another group of the same problem, without regard to other
+/// comparisons.
+pub fn is_slower(comparison: &Comparison, group: &Group, other: &Group) -> bool {
+    let lines = [&*group.lines, &*other.lines];
+    exceeds(comparison, lines, lines.map(|lines| times(comparison, lines, "step")))
 }
 
 /// Whether one line trains on clearly more real tokens a second than another, over the whole run.
 pub fn is_faster(comparison: &Comparison, line: usize, other: usize) -> bool {
-    let rates = [line, other].map(|i| comparison.over_processes("tokens_per_second", &[i]));
-    exceeds(comparison, [line, other], rates)
+    let lines = [&[line][..], &[other]];
+    exceeds(comparison, lines, lines.map(|lines| comparison.over_processes("tokens_per_second", lines)))
 }
 
-/// Whether the first line's values, one of each process, are clearly higher than the second's.
-fn exceeds(comparison: &Comparison, [line, other]: [usize; 2], [own, base]: [Vec<f64>; 2]) -> bool {
+/// Whether the values of the first lines, one for each process, are clearly higher than those of the second.
+fn exceeds(comparison: &Comparison, lines: [&[usize]; 2], [own, base]: [Vec<f64>; 2]) -> bool {
     let (Some(median), Some(least)) = (median(&own), median(&base)) else { return false };
-    match welch(&own, &base) {
-        Some(p) => p < LEVEL && median > least,
-        None => median > least && beyond_steps(comparison, line, other, "step", median / least),
-    }
+    median > least
+        && match welch(&own, &base) {
+            Some(p) => p < LEVEL,
+            None => beyond_steps(comparison, lines, "step", median / least),
+        }
 }
 
-/// The quantity in each process of the lines: of a step, or with a sampler of a real token.
+/// The quantity in each process of the lines: for a step, or with a sampler for a real token.
 fn times(comparison: &Comparison, lines: &[usize], quantity: &str) -> Vec<f64> {
     let unit = if comparison.with_samplers() { "per_token" } else { "median" };
     comparison.over_processes(&format!("{quantity}_s_{unit}"), lines)
@@ -175,19 +176,25 @@ const SINGLE_OF_HOST: f64 = 0.33;
 /// Below this share of its rate of matrix products a GPU waits for its host more than it computes.
 pub const WAITING: f64 = 0.1;
 
-/// What single processes of the line's work are apart at the least.
-fn single(comparison: &Comparison, line: usize) -> f64 {
-    let on_cpu = comparison.lines[line].row.is_some_and(|row| row.environment.device.id == "cpu");
-    let share = comparison.frame.get("share_of_matmul_rate", line);
+/// The column's value of the first of these lines that has one.
+fn first(comparison: &Comparison, column: &str, lines: &[usize]) -> Option<f64> {
+    lines.iter().find_map(|&line| comparison.frame.get(column, line))
+}
+
+/// How far single processes of the lines' work are apart at least.
+fn single(comparison: &Comparison, lines: &[usize]) -> f64 {
+    let row = lines.first().and_then(|line| comparison.lines[*line].row);
+    let on_cpu = row.is_some_and(|row| row.environment.device.id == "cpu");
+    let share = first(comparison, "share_of_matmul_rate", lines);
     if on_cpu || share.is_some_and(|share| share < WAITING) { SINGLE_OF_HOST } else { SINGLE }
 }
 
-/// Whether a ratio is larger than the steps of either process are apart, and than two processes are at the least.
-fn beyond_steps(comparison: &Comparison, line: usize, base: usize, quantity: &str, ratio: f64) -> bool {
-    let spread = |i| comparison.frame.get(&format!("{quantity}_spread"), i).unwrap_or_default();
-    let single = single(comparison, line).max(single(comparison, base));
+/// Whether a ratio is beyond the spread of the steps on either side, and beyond the least spread of two processes.
+fn beyond_steps(comparison: &Comparison, sides: [&[usize]; 2], quantity: &str, ratio: f64) -> bool {
+    let spread = |lines| first(comparison, &format!("{quantity}_spread"), lines).unwrap_or_default();
+    let bounds = sides.map(|lines| spread(lines).max(single(comparison, lines)));
     // As far up as down.
-    ratio.ln().abs() > spread(line).max(spread(base)).max(single).ln_1p()
+    ratio.ln().abs() > bounds[0].max(bounds[1]).ln_1p()
 }
 
 /// The builds of the lines' rows, by their commits where these are known.

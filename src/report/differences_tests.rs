@@ -1,4 +1,4 @@
-//! Experiments whose truth is known: equal work is told apart in at most 5 of 100 reports, and a true tenth is found.
+//! Experiments with a known truth: at most 5 of 100 reports find a difference in equal work, and a true tenth is found.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! [`Document`]: the report as elements, from which `typeset` makes HTML and PDF.
+//! [`Document`]: the elements of the report, from which `typeset` makes HTML and PDF.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -15,14 +15,14 @@ use super::units::Unit;
 #[derive(Serialize)]
 pub struct Document {
     pub title: String,
-    /// Whether a PDF is set a little closer.
+    /// Whether a PDF has less space between lines.
     pub tight: bool,
     /// The date of the newest row, RFC 3339; empty without rows.
     pub date: String,
     /// Where and when: the line below the title.
     pub measured: String,
     pub elements: Vec<Element>,
-    /// What HTML alone has, folded.
+    /// Elements that only HTML has, folded.
     pub details: Vec<Element>,
 }
 
@@ -61,7 +61,7 @@ const KEPT: usize = 5;
 /// A table of cells as `tables.toml` has it.
 #[derive(Deserialize)]
 pub struct Defined {
-    /// The column that the cells have a value of.
+    /// The table has the cells with a value in this column.
     pub of: String,
     pub caption: String,
     pub columns: Vec<String>,
@@ -96,8 +96,8 @@ impl Element {
 }
 
 impl Table {
-    /// Rows of texts with their headings, followed by those of `columns` that have a value in one of the
-    /// frame's rows that go with them; `None` without a row.
+    /// Texts with their headings, each with a row of the frame, followed by those of `columns` that have a value in one of these
+    /// rows; `None` without a row.
     pub fn new(
         caption: &str,
         rows: impl Iterator<Item = (Vec<(&'static str, String)>, usize)>,
@@ -105,7 +105,7 @@ impl Table {
         columns: &[impl AsRef<str>],
     ) -> Option<Self> {
         let rows: Vec<_> = rows.collect();
-        // A column that says of every row that it is its own baseline, or one process, says nothing.
+        // A column in which every row is its own baseline, or one process, says nothing.
         let says = |name: &str, row: usize| match frame.unit(name) {
             Unit::Ratio | Unit::Count if frame.heading(name).starts_with('×') || name == "processes" => {
                 frame.get(name, row).is_some_and(|value| value != 1.0)
@@ -128,8 +128,8 @@ impl Table {
 }
 
 impl Document {
-    /// Moves the last figures and tables to the details, about two for a page, but not the first of them; false where none
-    /// can go.
+    /// Moves the last figures and tables to the details, two for each of `pages`, but not the first ones; false where none can
+    /// go.
     pub fn leave_out(&mut self, pages: usize) -> bool {
         let is_large = |element: &Element| matches!(element, Element::Figure(_) | Element::Table(_));
         let places: Vec<usize> = (0..self.elements.len()).filter(|&i| is_large(&self.elements[i])).collect();
@@ -137,7 +137,7 @@ impl Document {
         for &place in removable.iter().rev().take(2 * pages) {
             let element = self.elements.remove(place);
             self.details.push(element);
-            // A heading with nothing below it goes along.
+            // A heading with nothing left below it goes too.
             let bare = |i: usize| {
                 matches!(self.elements.get(i), None | Some(Element::Heading { .. } | Element::Flush))
             };

@@ -1,4 +1,4 @@
-//! How it was measured: device, versions, dates and method, as sentences.
+//! How the rows were measured: device, versions, dates, method and limits, as sentences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::recipe::Cell;
 use crate::row::{Environment, Row, Status};
 use crate::verify::Record;
 use crate::words::Bytes;
-use crate::words::text::{and, percent, significant};
+use crate::words::text::{and, counted, percent, significant};
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
@@ -32,31 +32,29 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
         ]);
         items.extend(paths(&rows));
         items.extend(verified(&comparison.verified, &rows));
+        items.extend(gradient_norms(comparison));
     }
     items.extend([
         format!(
             "Each cell ran in a process of its own: {}, left out of the times, then {}.",
-            of_cells(|cell| match cell.measure.warmup {
-                1 => "1 warm-up step".into(),
-                n => format!("{n} warm-up steps"),
-            }),
+            of_cells(|cell| counted(cell.measure.warmup, "warm-up step")),
             of_cells(|cell| match cell.measure.epochs {
-                None => format!("{} measured steps", cell.measure.steps.unwrap_or_default()),
+                None => counted(cell.measure.steps.unwrap_or_default(), "measured step"),
                 Some(1) => "one epoch of the samples, all of it measured".into(),
                 Some(epochs) => format!("{epochs} epochs of the samples, all of them measured"),
             })
         ),
-        "Timed, each by itself: forward (batch to loss), backward (loss to gradients) and the optimizer's \
-         update. A time is the median of the measured steps, and of a cell's processes the median of these."
+        "Forward (batch to loss), backward (loss to gradients) and the optimizer's update are timed separately. A \
+         time is the median of the measured steps; of a cell with several processes, the median of theirs."
             .into(),
         match rows.iter().any(|row| row.environment.device.id.starts_with("cuda")) {
             false => "Peak memory is the most bytes live at any moment of any step, above what the process held \
-                      before the network was built; every allocation is counted, so it is exact and free of \
+                      before the network was built; every allocation is counted, so it is exact and excludes \
                       what an allocator holds in reserve."
                 .into(),
             true => "Peak memory is the most device memory in tensors at any moment of the warm-up steps, above \
-                     what was held before the network was built, asked of CubeCL before every launch. Times are \
-                     those of device events in the measured steps, in which the host does not wait. The \
+                     what was held before the network was built, as CubeCL reports it before every launch. Times \
+                     are those of device events in the measured steps, in which the host does not wait. The \
                      table's files also have what the pools reserved and what the driver counted."
                 .into(),
         },
@@ -65,9 +63,9 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     items.extend(resumed(&rows));
     if comparison.with_samplers() {
         items.push(
-            "With a sampler, warm-up trains a network of its own on the largest batch, so that every sample of \
-             an epoch meets the measured steps alone. On a GPU the matrix products of the largest batch are \
-             tuned; those of other lengths take cuBLASLt's own choice."
+            "With a sampler, warm-up trains a separate network on the largest batch, so that the measured steps \
+             see every sample of an epoch for the first time. On a GPU the matrix products of the largest batch are \
+             tuned; for those of other lengths cuBLASLt chooses."
                 .into(),
         );
     }
@@ -79,24 +77,25 @@ fn ran(row: &Row) -> bool {
     row.status != Status::Skipped
 }
 
-/// What the numbers do not say.
+/// The limits of what the numbers show.
 pub fn limits(comparison: &Comparison) -> String {
     let lines = || comparison.lines.iter();
     let rows: Vec<&Row> = lines().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect();
     let mut out = Vec::new();
     let machines = rows.iter().map(|row| row.environment.device.name.as_str()).unique().count();
     out.push(match machines {
-        0 | 1 => "All of it is of one machine: on another the ratios, and where a method pays, may differ."
+        0 | 1 => "All measurements are of one machine: on another one the ratios may differ, and so may the sizes at which a \
+                  method pays."
             .to_string(),
-        n => format!("It is of {n} kinds of device, which differ in more than the method."),
+        n => format!("The measurements are of {n} kinds of device, which differ in more than the method."),
     });
     if lines().all(|line| line.rows.len() < 2) {
-        out.push("Each cell ran in one process, so that times of two cells may differ by as much as two processes do.".into());
+        out.push("Each cell ran in one process, so the times of two cells may differ by as much as those of two processes.".into());
     }
     let trained = lines().any(|line| line.cell.train.optimizer.rule().is_some());
     if !trained {
         out.push(
-            "Nothing is updated: a step is forward and backward, and its loss says nothing of learning."
+            "No parameter is updated: a step is forward and backward, and its loss says nothing about learning."
                 .into(),
         );
     }
@@ -110,12 +109,12 @@ pub fn limits(comparison: &Comparison) -> String {
         && share.median().is_some_and(|share| share < WAITING)
     {
         out.push(format!(
-            "At most cells the device reaches {} of its rate of matrix products: the work is small, and times are those of \
+            "In the median cell the device reaches {} of its rate of matrix products: the work is small, and times are those of \
              launching kernels, which larger models would hide.",
             percent(share.median().unwrap_or_default())
         ));
     }
-    out.push("Peak memory counts tensors; a card also needs what the driver counts.".into());
+    out.push("Peak memory counts tensors alone; a card must also hold what the driver counts.".into());
     out.join(" ")
 }
 
@@ -151,11 +150,11 @@ fn device(device: &DeviceInfo) -> String {
     text + ")"
 }
 
-/// What tokens a second are: the clock of rows that have a time of the run, or of those that have none.
+/// The clock behind tokens a second: of the whole run, or of steps where a row has no time of the run.
 fn rates(rows: &[&Row]) -> Option<String> {
     let measured: Vec<_> = rows.iter().filter_map(|row| row.measurement.as_ref()).collect();
     let timed = measured.iter().filter(|m| m.run_seconds.is_some() || m.loading.is_some()).count();
-    let run = "those of all measured steps over their whole time by the host's clock, evaluation left out";
+    let run = "those of all measured steps over their whole time by the host's clock, without evaluation";
     let step = "those of a step over the median of its phases";
     match (timed, measured.len() - timed) {
         (0, 0) => None,
@@ -167,7 +166,7 @@ fn rates(rows: &[&Row]) -> Option<String> {
     }
 }
 
-/// What reference values the builds of the rows were held to, on the devices of the rows.
+/// The outcome of `runner verify` for the builds and devices of the rows.
 fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
     let of = |record: &&Record| {
         let is_its = |e: &Environment| (&e.build, &e.device.name) == (&record.build, &record.device);
@@ -186,7 +185,20 @@ fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{intro}: {parts}."))
 }
 
-/// Which rows were not measured in one go.
+/// How far the gradients of methods without updates are from the baseline's.
+fn gradient_norms(comparison: &Comparison) -> Option<String> {
+    let norm = |line: usize| comparison.lines[line].measured()?.gradient_norm;
+    let others = (0..comparison.lines.len()).filter(|line| !comparison.is_baseline(*line));
+    let difference = |line: usize| Some((norm(line)? / norm(comparison.lines[line].baseline?)? - 1.0).abs());
+    let differences: Vec<f64> = others.filter_map(difference).filter(|d| d.is_finite()).collect();
+    let most = differences.iter().copied().reduce(f64::max)?;
+    Some(format!(
+        "The norm over all gradients of one more step differs from the baseline's by at most {most:.1e} of it, over {}.",
+        counted(differences.len(), "cell")
+    ))
+}
+
+/// Which cells were interrupted and resumed.
 fn resumed(rows: &[&Row]) -> Option<String> {
     let measured = rows.iter().filter_map(|row| row.measurement.as_ref());
     let resumed: Vec<&[usize]> = measured.map(|m| &*m.resumed).filter(|steps| !steps.is_empty()).collect();
@@ -194,14 +206,14 @@ fn resumed(rows: &[&Row]) -> Option<String> {
     (!resumed.is_empty()).then(|| {
         format!(
             "{} of {} cells were interrupted and went on from a saved state in another process, after step {steps}: \
-             their times and memory are of all of their processes.",
+             their times and memory are those of all of their processes.",
             resumed.len(),
             rows.len()
         )
     })
 }
 
-/// Which way each part of the work took; a part that took several ways over the rows names all.
+/// The path that each part of the work took; all of them where rows differ.
 fn paths(rows: &[&Row]) -> Option<String> {
     let mut parts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (part, path) in rows.iter().filter_map(|row| row.measurement.as_ref()).flat_map(|m| &m.paths) {
@@ -218,15 +230,15 @@ fn ceilings(environment: &Environment) -> String {
         ("matmul tf32", c.matmul_tf32, "FLOP/s"),
         ("matmul bf16", c.matmul_bf16, "FLOP/s"),
         ("matmul fp16", c.matmul_fp16, "FLOP/s"),
-        ("copy", c.copy, "GB/s (bytes read and written)"),
-        ("pinned copy to the device", c.host_to_device, "GB/s"),
-        ("pinned copy to the host", c.device_to_host, "GB/s"),
-        ("pinned copy each way at once", c.both_ways, "GB/s"),
+        ("copy", c.copy, "B/s (bytes read and written)"),
+        ("pinned copy to the device", c.host_to_device, "B/s"),
+        ("pinned copy to the host", c.device_to_host, "B/s"),
+        ("pinned copy each way at once", c.both_ways, "B/s"),
     ];
     let part = |(name, rate, unit): (&str, Option<f64>, &str)| {
-        let (giga, tera) = (unit.strip_prefix('G').unwrap_or(unit), rate? >= 1e12 && unit == "FLOP/s");
+        let tera = rate? >= 1e12 && unit == "FLOP/s";
         let (prefix, size) = if tera { ("T", 1e12) } else { ("G", 1e9) };
-        Some(format!("{name} {} {prefix}{giga}", significant(rate? / size)))
+        Some(format!("{name} {} {prefix}{unit}", significant(rate? / size)))
     };
     let parts = rates.into_iter().filter_map(part).join(", ");
     if parts.is_empty() { "not measured".into() } else { parts }

@@ -1,5 +1,4 @@
-//! [`Frame`]: columns in a Polars DataFrame, with what tables need to show them; and the files of the cells'
-//! frame.
+//! [`Frame`]: Polars columns with their headings and units; and the files of the cells' frame.
 
 use std::collections::BTreeMap;
 
@@ -30,14 +29,19 @@ type Of<R> = fn(&R) -> Option<f64>;
 /// Numbers in rows and named columns; a missing one is null.
 #[derive(Default)]
 pub struct Frame {
-    data: DataFrame,
-    /// Heading and unit of each column.
-    shown: BTreeMap<String, (&'static str, Unit)>,
+    columns: BTreeMap<String, Shown>,
+}
+
+/// A column with its heading and unit.
+struct Shown {
+    heading: &'static str,
+    unit: Unit,
+    values: Float64Chunked,
 }
 
 impl Frame {
-    /// Every column of the cells, and the names of those of what crossed the bus, which are of the phases and
-    /// directions that any cell has.
+    /// Every column of the cells, and the names of those about what crossed the bus, for the phases and directions that any
+    /// cell has.
     pub fn of_cells(lines: &[Line]) -> (Self, Vec<String>) {
         let (mut frame, height) = (Self::default(), lines.len());
         frame.add_cells(CELLS, lines);
@@ -74,7 +78,7 @@ impl Frame {
         (frame, crossings)
     }
 
-    /// Computes `columns` of each cell: of its processes, and then over them.
+    /// Computes `columns` of each cell: of each of its processes, and then over them.
     fn add_cells(&mut self, columns: &[Defined<OfLine>], lines: &[Line]) {
         let mut processes: Vec<Vec<Line>> = Vec::with_capacity(lines.len());
         for line in lines {
@@ -113,7 +117,7 @@ impl Frame {
         }
     }
 
-    /// Each row's value over that of its baseline, of the first of the columns `of` that both have.
+    /// Each row's value over its baseline's, in the first of the columns `of` that both have.
     pub fn add_ratio(&mut self, name: &str, heading: &'static str, of: &[&str], baseline: &IdxCa) {
         let ratio = |own: &&str| {
             let own = self.column(own);
@@ -125,15 +129,14 @@ impl Frame {
     }
 
     fn insert(&mut self, name: &str, heading: &'static str, unit: Unit, values: Float64Chunked) {
-        self.shown.insert(name.into(), (heading, unit));
-        let column = values.with_name(name.into()).into_column();
-        self.data.with_column(column).expect("columns of one length");
+        let values = values.with_name(name.into());
+        self.columns.insert(name.into(), Shown { heading, unit, values });
     }
 
     /// # Panics
     /// Without a column of this name.
     pub fn column(&self, name: &str) -> &Float64Chunked {
-        self.data.column(name).and_then(Column::f64).expect("a defined column")
+        &self.columns[name].values
     }
 
     pub fn get(&self, name: &str, row: usize) -> Option<f64> {
@@ -145,24 +148,23 @@ impl Frame {
         rows.into_iter().filter_map(|row| self.get(name, row)).map(Some).collect()
     }
 
-    /// A value as it is read.
+    /// A value for a reader.
     pub fn written(&self, name: &str, row: usize) -> Option<String> {
-        Some(self.shown[name].1.write(self.get(name, row)?))
+        Some(self.unit(name).write(self.get(name, row)?))
     }
 
     pub fn heading(&self, name: &str) -> &'static str {
-        self.shown[name].0
+        self.columns[name].heading
     }
 
     pub fn unit(&self, name: &str) -> Unit {
-        self.shown[name].1
+        self.columns[name].unit
     }
 
     /// A column as files hold it.
     fn exported(&self, name: &str) -> Column {
-        let column = self.data.column(name).expect("a defined column");
         let dtype = if self.unit(name).is_whole() { DataType::UInt64 } else { DataType::Float64 };
-        column.cast(&dtype).expect("numbers are numbers")
+        self.column(name).clone().into_column().cast(&dtype).expect("numbers are numbers")
     }
 }
 

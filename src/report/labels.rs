@@ -1,4 +1,4 @@
-//! Short names of settings: what a method and a shape are called in tables and charts.
+//! Short names of settings: the labels of methods and shapes in tables and charts.
 
 use std::path::Path;
 
@@ -6,6 +6,7 @@ use itertools::Itertools;
 use serde_json::Value;
 
 use super::table::Comparison;
+use super::units::Unit;
 use crate::ops::Operator;
 use crate::recipe::keys::{self, is_operator};
 use crate::words::key::{Role, When};
@@ -13,12 +14,12 @@ use crate::words::text;
 use crate::words::values::Values;
 use crate::words::{Bytes, Key, Settings};
 
-/// What a size is called: `train.seq_len` → `sequence length`.
+/// The name of a size: `train.seq_len` → `sequence length`.
 pub fn size_name(key: &str) -> String {
     keys::find(key).map_or_else(|| key.into(), |entry| entry.key.label())
 }
 
-/// What a size is; `None` where a cell has none of that kind.
+/// The value of a size; `None` where a cell has none.
 pub fn size_value(key: &str, settings: &Settings) -> Option<String> {
     let value = settings.get(key)?;
     Some(keys::find(key).map_or_else(|| text::value(value), |entry| shown(entry.key, value)))
@@ -28,7 +29,7 @@ pub fn size_value(key: &str, settings: &Settings) -> Option<String> {
 fn shown(key: &Key, value: &Value) -> String {
     match (key.values, value) {
         (Values::Bytes, _) => value.as_u64().map_or_else(|| text::value(value), |n| Bytes(n).to_string()),
-        (Values::Scale, _) => power_of_two(value.as_f64().unwrap_or_default()),
+        (Values::Scale, _) => Unit::PowerOfTwo.write(value.as_f64().unwrap_or_default()),
         (Values::Path(_), Value::String(path)) => file_name(path),
         (Values::Words(_), _) => text::value(value).replace('_', " "),
         _ => text::value(value),
@@ -40,7 +41,7 @@ fn file_name(text: &str) -> String {
     Path::new(text).file_name().map_or_else(|| text.into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// What bare numbers in labels mean; `None` where labels say it themselves.
+/// The meaning of bare numbers in labels; `None` where labels have names.
 pub fn size_note(comparison: &Comparison) -> Option<String> {
     let keys = &comparison.label_sizes;
     let legend = is_product(keys).then(|| size_legend(keys));
@@ -57,76 +58,63 @@ fn size_legend(keys: &[String]) -> String {
     [&[names[..2].join(" × ")], &names[2..]].concat().join(", ")
 }
 
-/// Whether the first two of the sizes are read as one: batch size and sequence length.
+/// Whether the first two of the sizes are joined by ×: batch size and sequence length.
 fn is_product(keys: &[String]) -> bool {
     let times = keys.first().and_then(|key| keys::find(key)?.key.times);
     times.is_some() && times == keys.get(1).map(String::as_str)
 }
 
-/// In a table, below which [`size_note`] stands: `16×128, 512`; else as [`shape_name`].
+/// The label in a table, which has [`size_note`] below it: `16×128, 512`; else [`shape_name`].
 pub fn shape_label(keys: &[String], settings: &Settings) -> String {
-    if !is_product(keys) {
-        return shape_name(keys, settings);
-    }
-    let value = |key: &String| match (keys::find(key), settings.get(key)) {
-        (Some(entry), Some(value)) => in_words(entry.key, value),
-        (None, Some(value)) => text::value(value),
-        (entry, None) => without(entry.map(|entry| entry.key)),
-    };
-    let rest = keys[2..].iter().map(value);
-    std::iter::once(product(keys, settings)).chain(rest).join(", ")
+    if is_product(keys) { shape(keys, settings, |_, _| false) } else { shape_name(keys, settings) }
 }
 
-/// `16×128, hidden size 512`; `batch size 16`; `batch size 4, qwen2.5-0.5b`: numbers have their names before them, and so
-/// has what stands alone.
+/// `16×128, hidden size 512`; `batch size 16`; `batch size 4, qwen2.5-0.5b`: numbers, and values that stand alone, follow
+/// their names.
 pub fn shape_name(keys: &[String], settings: &Settings) -> String {
-    let alone = keys.len() == 1;
-    let named = |key: &String| {
-        let name = |text: String| format!("{} {text}", size_name(key));
-        match (keys::find(key).map(|entry| entry.key), settings.get(key)) {
-            (Some(entry), Some(value)) if alone || value.is_number() && entry.reads.is_empty() => {
-                name(shown(entry, value))
-            }
-            (Some(entry), Some(value)) => in_words(entry, value),
-            (None, Some(value)) if alone => name(text::value(value)),
+    let is_number =
+        |key: &Key, value: Option<&Value>| key.reads.is_empty() && value.is_some_and(Value::is_number);
+    shape(keys, settings, |key, value| keys.len() == 1 || key.is_some_and(|key| is_number(key, value)))
+}
+
+/// The sizes of a shape, the first two joined by × where they are a product. `named`: whether the name of a key stands before
+/// its value.
+fn shape(
+    keys: &[String],
+    settings: &Settings,
+    named: impl Fn(Option<&Key>, Option<&Value>) -> bool,
+) -> String {
+    let text = |path: &String| {
+        let (key, value) = (keys::find(path).map(|entry| entry.key), settings.get(path));
+        let named = named(key, value);
+        let text = match (key, value) {
+            (Some(key), Some(value)) if named => shown(key, value),
+            (Some(key), Some(value)) => in_words(key, value),
             (None, Some(value)) => text::value(value),
-            (entry, None) if alone => name(without(entry)),
-            (entry, None) => without(entry),
-        }
+            (key, None) => key.and_then(|key| key.without).unwrap_or("none").into(),
+        };
+        if named { format!("{} {text}", size_name(path)) } else { text }
     };
-    match is_product(keys) {
-        true => std::iter::once(product(keys, settings)).chain(keys[2..].iter().map(named)).join(", "),
-        false => keys.iter().map(named).join(", "),
-    }
+    let factor = |key: &String| size_value(key, settings).unwrap_or_else(|| "none".into());
+    let (product, rest) = keys.split_at(if is_product(keys) { 2 } else { 0 });
+    let product = (!product.is_empty()).then(|| product.iter().map(factor).join("×"));
+    product.into_iter().chain(rest.iter().map(text)).join(", ")
 }
 
-fn product(keys: &[String], settings: &Settings) -> String {
-    keys[..2].iter().map(|key| size_value(key, settings).unwrap_or_else(|| "none".into())).join("×")
-}
-
-/// What a size is called that a cell does not have.
-fn without(key: Option<&Key>) -> String {
-    key.and_then(|key| key.without).unwrap_or("none").into()
-}
-
-/// What a method is called, with all of its keys.
-pub fn method_label(keys: &[String], settings: &Settings) -> String {
-    label(keys.iter().collect(), keys, settings)
-}
-
-/// Of each method the shortest label that tells it apart from the others, and what goes without saying in them: what more
-/// than half of the methods have in common.
+/// The shortest label of each method that distinguishes it from the others, and what the labels leave out: what more than half
+/// of the methods have in common.
 pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) {
     if keys.is_empty() {
-        let key = ["checkpoint.level".to_string()];
-        return (methods.iter().map(|s| method_label(&key, s)).collect(), String::new());
+        let key = "checkpoint.level".to_string();
+        return (methods.iter().map(|s| label(vec![&key], &[], s)).collect(), String::new());
     }
+    let all: Vec<&String> = keys.iter().collect();
     let holders = |key: &String, s: &Settings| methods.iter().filter(|m| m.get(key) == s.get(key)).count();
     let common = |key: &String, s: &Settings| 2 * holders(key, s) > methods.len();
     let named = |s: &&Settings| {
         let apart: Vec<&String> = keys.iter().filter(|key| !common(key, s)).collect();
-        let told = label(apart.clone(), keys, s);
-        [short_label(apart, keys, s), told, short_method_label(keys, s), method_label(keys, s)]
+        let long = label(apart.clone(), keys, s);
+        [short_label(apart, keys, s), long, short_label(all.clone(), keys, s), label(all.clone(), keys, s)]
     };
     let candidates: Vec<[String; 4]> = methods.iter().map(named).collect();
     let clear = |label: &String, length: usize| {
@@ -150,13 +138,8 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
     (chosen.into_iter().map(|(_, label)| label.clone()).collect(), shared)
 }
 
-/// The same without keys that have no effect and defaults that go without saying: our own operator is the rule, and
+/// [`label`] without keys that have no effect and defaults that go without saying: our own operator is the rule, and
 /// nothing moves to the host. Empty when nothing is left.
-fn short_method_label(keys: &[String], settings: &Settings) -> String {
-    short_label(keys.iter().collect(), keys, settings)
-}
-
-/// Of some of the keys.
 fn short_label(of: Vec<&String>, keys: &[String], settings: &Settings) -> String {
     let shown = |key: &&String| match keys::find(key).map(|entry| entry.key) {
         Some(of) => {
@@ -173,8 +156,8 @@ fn holds((key, value): When, settings: &Settings) -> bool {
     settings.get(key).and_then(Value::as_str) == Some(value)
 }
 
-/// The shown of a method's keys. Operators go by their names, `plain norm`; one word serves all of
-/// them where it is true of all, and the only one of a network.
+/// A label of the `shown` ones of a method's keys. Operators have their names in it, `plain norm`, except where all operators
+/// of the method have one value, or the network has only one operator.
 fn label(mut shown: Vec<&String>, keys: &[String], settings: &Settings) -> String {
     // What decides which other keys there are comes before them.
     shown.sort_by_key(|key| {
@@ -215,11 +198,6 @@ fn in_words(key: &Key, value: &Value) -> String {
         }
         (None, _) => shown,
     }
-}
-
-/// `2¹⁶`; another number as it is.
-pub fn power_of_two(value: f64) -> String {
-    text::power_of_two(value).unwrap_or_else(|| text::significant(value))
 }
 
 #[cfg(test)]

@@ -99,7 +99,8 @@ fn shapes_and_methods() {
     assert_eq!(shape_label(&sizes[1..], &settings()), "sequence length 128, hidden size 512");
     assert_eq!(shape_label(&sizes[..1], &settings()), "batch size 16");
     let methods = keys(&["checkpoint.level", "ops.swiglu"]);
-    assert_eq!(method_label(&methods, &settings()), "level 0, plain");
-    assert_eq!(short_method_label(&methods, &settings()), "plain");
-    assert_eq!(method_label(&keys(&["measure.memory_limit"]), &settings()), "no memory limit");
+    assert_eq!(label(methods.iter().collect(), &methods, &settings()), "level 0, plain");
+    assert_eq!(short_label(methods.iter().collect(), &methods, &settings()), "plain");
+    let limit = keys(&["measure.memory_limit"]);
+    assert_eq!(label(limit.iter().collect(), &limit, &settings()), "no memory limit");
 }

@@ -1,5 +1,5 @@
-//! The write-up of a ladder, whose cells each improve on the one before: what each stage gained, what was
-//! counted before and after it, and why that had cost time.
+//! The write-up of a ladder, whose cells each improve on the one before: the gain of each stage, and what was counted before and
+//! after it.
 
 use super::differences::is_faster;
 use super::document::{Element, Table};
@@ -27,7 +27,7 @@ const COUNTED: [(&str, &str); 11] = [
     ("live_peak_bytes", "peak memory"),
 ];
 
-/// The stages that were measured, by their number from zero, which is also that of their line.
+/// The measured stages. A stage has the number of its line, from zero.
 struct Ladder<'c> {
     comparison: &'c Comparison<'c>,
     stages: &'c [Stage],
@@ -91,7 +91,7 @@ impl<'c> Ladder<'c> {
             ),
         };
         format!(
-            "{}. {name}: {why} {counted}. The run took {} in place of {}: {gained}.",
+            "{}. {name}: {why} {counted}. The run took {} instead of {}: {gained}.",
             stage + 1,
             self.written("time_s", stage),
             self.written("time_s", before),
@@ -116,7 +116,7 @@ impl<'c> Ladder<'c> {
     }
 }
 
-/// What all stages came to, for the conclusion; `None` without two of them.
+/// The gain of all stages together, for the summary; `None` with fewer than two.
 pub fn sentence(comparison: &Comparison) -> Option<String> {
     let ladder = Ladder::new(comparison);
     let (&first, &last) = (ladder.measured.first()?, ladder.measured.last()?);
@@ -126,8 +126,8 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     let learned = time(first).zip(time(last)).map_or(String::new(), |(slow, fast)| {
         let loss = ladder.measured.iter().filter_map(|&stage| ladder.frame.get("train_loss_final", stage));
         format!(
-            " To the training loss of {:.2} nats, which all stages reach, the last takes {} and the first {}, {} as long: \
-             stages make unequal numbers of updates of the same samples, at one learning rate.",
+            " All stages reach a training loss of {:.2} nats, the last after {} and the first after {}, {} as long. Stages make \
+             unequal numbers of updates from the same samples, at one learning rate.",
             loss.fold(0.0, f64::max),
             ladder.written(EQUAL_LOSS, last),
             ladder.written(EQUAL_LOSS, first),
@@ -135,8 +135,8 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
         )
     });
     Some(format!(
-        "All stages together train on {} the real tokens a second of {}, {} in place of {}; the largest gain of \
-         one stage is {} by {}.{learned}",
+        "All stages together train on {} the real tokens a second of {}, {} instead of {}; the largest gain of one \
+         stage is {} by {}.{learned}",
         ratio(ladder.gain(last, first)),
         ladder.stages[first].stage,
         ladder.written("tokens_per_second", last),
@@ -167,9 +167,8 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{language_recipe, loading_row, step_trace};
+    use super::super::testing::{language_recipe, loading_row, step_trace, write_traces};
     use super::*;
-    use crate::device::trace::chrome_trace;
     use crate::report::timelines::Timelines;
     use crate::row::Row;
 
@@ -202,14 +201,9 @@ why = "The loop waited."
             loading.stall = crate::measure::Samples::new(vec![stall, stall]);
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
-        std::fs::create_dir(folder.path().join("traces")).expect("a folder");
-        let mut trace = step_trace();
-        for row in &rows {
-            let file = folder.path().join(format!("traces/{}.json", row.key));
-            std::fs::write(file, chrome_trace(&trace).to_string()).expect("a written trace");
-            // One copy to the device fewer.
-            trace.remove(0);
-        }
+        // The second has one copy to the device fewer.
+        let trace = step_trace();
+        write_traces(folder.path(), rows.iter().zip([&trace[..], &trace[1..]]));
         let mut comparison = Comparison::new(&recipe, &rows);
         comparison.add_traces(&Timelines::default());
         let untraced = text(&elements(&comparison));
@@ -223,14 +217,14 @@ why = "The loop waited."
             "2. prefetching: The loop waited. Counted before and after:",
             "copies to the device 2, then 1",
             "stall a step 100 ms, then 10.0 µs",
-            "The run took 2.00 s in place of 4.00 s: 2.00x the real tokens",
+            "The run took 2.00 s instead of 4.00 s: 2.00x the real tokens",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("kernels a step 3"), "{text}");
         let sentence = sentence(&comparison).expect("two stages");
         assert!(
-            sentence.contains("2.00x the real tokens a second of plain, 500 in place of 250"),
+            sentence.contains("2.00x the real tokens a second of plain, 500 instead of 250"),
             "{sentence}"
         );
     }

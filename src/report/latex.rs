@@ -26,7 +26,7 @@ fn table(out: &mut String, label: &str, table: &Table) {
     out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
 }
 
-/// Text that stays text in LaTeX, of ASCII characters where it has a name for them.
+/// Text without commands in LaTeX, in ASCII as far as LaTeX has names for characters.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

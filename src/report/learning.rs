@@ -1,9 +1,9 @@
-//! [`Learned`]: what a language model's losses came to.
+//! [`Learned`]: the start and the end of a language model's losses.
 
 use super::table::Line;
 use crate::measure::{Evaluation, Measurement};
 
-/// Fewer steps are no training worth a curve, where nothing was evaluated.
+/// Fewer steps without an evaluation have no curve.
 const FEW_STEPS: usize = 20;
 /// The first and the last of so many equal parts of the steps stand for the start and the end.
 const PARTS: usize = 20;
@@ -16,20 +16,19 @@ pub struct Learned<'a> {
     pub train_first: f64,
     /// Mean training loss of the last 5 % of steps.
     pub train_last: f64,
-    evaluations: &'a [Evaluation],
     measurement: &'a Measurement,
 }
 
-/// What was measured of a language model that trained, also of one that diverged on the way.
+/// The measurement of a language model that trained to its end.
 pub fn trained<'a>(line: &Line<'a>) -> Option<&'a Measurement> {
-    let m = line.row?.measurement.as_ref()?;
+    let m = line.measured()?;
     let enough = !m.evaluations.is_empty() || m.loss.len() >= FEW_STEPS;
     let learns = line.cell.model.decoder().is_some() && line.cell.train.mode.trains();
     (learns && !m.loss.is_empty() && enough).then_some(m)
 }
 
-/// The training loss that every cell reached: the highest with which one ends, where their steps are unequal in number, so
-/// that losses at the end do not compare.
+/// The training loss that every cell reached: the highest final one. `None` where all cells made as many steps, so that their
+/// final losses compare.
 pub fn equal_loss(lines: &[Line]) -> Option<f64> {
     let learned: Vec<Learned> = lines.iter().filter_map(Learned::of).collect();
     let steps = |of: &Learned| of.measurement.loss.len();
@@ -38,9 +37,8 @@ pub fn equal_loss(lines: &[Line]) -> Option<f64> {
 }
 
 impl<'a> Learned<'a> {
-    /// `None` for what is no language model, did not run to its end, or hardly trained.
+    /// `None` where [`trained`] is.
     pub fn of(line: &Line<'a>) -> Option<Self> {
-        line.measured()?;
         let m = trained(line)?;
         let (steps, train) = (m.loss.len(), &line.cell.train);
         let part = steps.div_ceil(PARTS);
@@ -52,19 +50,18 @@ impl<'a> Learned<'a> {
             },
             train_first: mean(&m.loss[..part]),
             train_last: mean(&m.loss[steps - part..]),
-            evaluations: &m.evaluations,
             measurement: m,
         })
     }
 
-    /// Seconds of the run, evaluation left out, after which the training loss first was as low as this: its mean over
-    /// as many steps as stand for the end.
+    /// Seconds of the run, without evaluation, until the training loss was first as low as this, as a mean over the number of
+    /// steps that stand for the end.
     pub fn time_to(&self, loss: f64) -> Option<f64> {
         let m = self.measurement;
         let (losses, part) = (&m.loss, m.loss.len().div_ceil(PARTS));
         let reached =
             losses.windows(part).position(|of| of.iter().sum::<f64>() / part as f64 <= loss)? + part;
-        // Steps that warm up are not timed; a sampler's train another network, and have no losses here.
+        // Warm-up steps are not timed. With a sampler they train another network, and have no losses here.
         let warmup = losses.len() - m.step.seconds.len().min(losses.len());
         let timed: f64 = m.step.seconds.iter().take(reached.saturating_sub(warmup)).sum();
         let run = m.loading.as_ref().map(|l| l.run_seconds).or(m.run_seconds);
@@ -74,12 +71,12 @@ impl<'a> Learned<'a> {
 
     /// The evaluation after the last step.
     pub fn end(&self) -> Option<&'a Evaluation> {
-        self.evaluations.last()
+        self.measurement.evaluations.last()
     }
 
     /// The evaluation with the lowest loss, the earliest of equals, where training went on past it.
     pub fn better_than_end(&self) -> Option<&'a Evaluation> {
-        let best = self.evaluations.iter().min_by(|a, b| a.loss.total_cmp(&b.loss))?;
+        let best = self.measurement.evaluations.iter().min_by(|a, b| a.loss.total_cmp(&b.loss))?;
         (best.loss < self.end()?.loss).then_some(best)
     }
 }

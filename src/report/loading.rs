@@ -1,11 +1,11 @@
-//! What the batches of cells with a sampler came to: the sentences of the conclusion.
+//! The conclusion about samplers: padding, waiting for batches, and how fast cells learn.
 
 use super::frame::EQUAL_LOSS;
 use super::table::Comparison;
 use crate::words::text::{ratio, sentence};
 
-/// Which sampler trains on the most real tokens a second, and which learns fastest: steps of samplers are unequal in number
-/// and in size.
+/// Which sampler trains on the most real tokens a second, and which learns fastest. Samplers make steps of unequal number and
+/// size.
 pub fn answer(comparison: &Comparison) -> Vec<String> {
     let frame = &comparison.frame;
     let (get, written) = (
@@ -21,7 +21,7 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
         let base = comparison.lines[first].baseline.filter(|base| *base != first);
         let against = base.map_or(String::new(), |base| {
             format!(
-                ", {} those of {}",
+                ", {} as many as {}",
                 ratio(get("tokens_per_second", first) / get("tokens_per_second", base)),
                 comparison.name(&comparison.lines[base])
             )
@@ -37,7 +37,7 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
     if let Some(&first) = learned.iter().min_by(|a, b| time(a).total_cmp(&time(b))) {
         let base = comparison.lines[first].baseline.filter(|base| *base != first && learned.contains(base));
         let against = base.map_or(String::new(), |base| {
-            format!(", {} {}", comparison.name(&comparison.lines[base]), written(EQUAL_LOSS, base))
+            format!(", {} after {}", comparison.name(&comparison.lines[base]), written(EQUAL_LOSS, base))
         });
         let loss = learned.iter().map(|&i| get("train_loss_final", i)).fold(0.0, f64::max);
         let steps = |least: bool| {
@@ -45,8 +45,8 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
             if least { steps.fold(f64::INFINITY, f64::min) } else { steps.fold(0.0, f64::max) }
         };
         out.push(format!(
-            "To the training loss of {loss:.2} nats, which all reach, {} takes the least time: {}{against}. The same samples \
-             make {} to {} updates, so what a run ends with compares numbers of updates, at one learning rate.",
+            "All reach a training loss of {loss:.2} nats, {} first: after {}{against}. The same samples make {} to {} updates, \
+             so final losses compare numbers of updates, at one learning rate.",
             comparison.name(&comparison.lines[first]),
             written(EQUAL_LOSS, first),
             steps(true),
@@ -56,7 +56,7 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
     out
 }
 
-/// One for each method with a sampler, the same samples against the baseline's run.
+/// A sentence for each cell with a sampler: its run over the same samples as the baseline's.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     // A ladder reports it stage by stage.
     if !comparison.recipe.report.ladder.is_empty() || !comparison.compares_samplers() {
@@ -66,12 +66,12 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         let written = |column: &str| comparison.frame.written(column, i).unwrap_or_default();
         let against = match comparison.frame.get("run_vs_baseline", i) {
             Some(_) if !comparison.is_baseline(i) => {
-                format!(", {} the baseline's time for each", written("run_vs_baseline"))
+                format!(", {} the baseline's time per token", written("run_vs_baseline"))
             }
             _ => String::new(),
         };
         format!(
-            "{} trained on {} real tokens in {}{against}: {} of its tokens are padding, and it waits for batches in {} \
+            "{} trained on {} real tokens in {}{against}: {} of its tokens are padding, and it waits for batches during {} \
              of the run.",
             sentence(&comparison.name(&comparison.lines[i])),
             written("real_tokens"),
@@ -108,7 +108,7 @@ mod tests {
         );
         assert!(
             sentences[1].starts_with(
-                "Packed trained on 990 real tokens in 990 ms, 0.50x the baseline's time for each: 1 %"
+                "Packed trained on 990 real tokens in 990 ms, 0.50x the baseline's time per token: 1 %"
             ),
             "{sentences:?}"
         );

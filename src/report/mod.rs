@@ -1,12 +1,11 @@
-//! From rows to what a person reads: tables, charts and documents.
+//! From rows to tables, charts and documents.
 //!
-//! `columns` defines every quantity once, `frame` holds them in Polars, `table` the comparison of the cells, and
-//! `tables.toml` says which columns each table has. A chart is a file of `charts`. A report made twice from the
-//! same rows has the same bytes, so no part of it may ask for the time or depend on an order that is not fixed.
+//! `columns` defines every quantity once, `frame` holds the quantities in Polars, `table` compares the cells, and `tables.toml`
+//! lists the columns of each table. A chart is a file of `charts`. The same rows give the same bytes, so no part of the report
+//! may ask for the time or depend on an order that is not fixed.
 
 mod alike;
 mod answers;
-mod change;
 mod charts;
 mod columns;
 mod compare;
@@ -114,7 +113,7 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
     Ok(written)
 }
 
-/// Removes pictures that an earlier report drew and this one does not. One that cannot be removed stays.
+/// Removes pictures that an earlier report drew and this one did not. One that cannot be removed stays.
 fn remove_undrawn(charts: &Path, written: &[PathBuf]) {
     let pictures =
         std::fs::read_dir(charts).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));

@@ -1,6 +1,5 @@
-//! What the report says of offload: what crossed the bus in each phase and how much of it behind
-//! computation, each cell against the floor of its copies, where a strategy does not help, and what
-//! updates on the host took.
+//! Offload in the report: what crossed the bus in each phase and how much of it was hidden behind computation, each cell against
+//! the floor of its copies, where a strategy does not help, and the time of updates on the host.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +13,12 @@ use crate::measure::Crossing;
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::Bytes;
-use crate::words::text::{and, names, percent, ratio};
+use crate::words::text::{and, names, percent, ratio, sentence};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
 
-/// What stands in every document, and the details; nothing for recipes whose blocks stay where they are.
+/// The elements of every document, and the details; empty for recipes whose blocks stay where they are.
 pub fn elements(comparison: &Comparison) -> (Vec<Element>, Vec<Element>) {
     let mut out = section("What copies cost", [against_floor(comparison)]);
     out.extend(hidden(comparison).map(Element::paragraph));
@@ -34,7 +33,7 @@ fn hidden(comparison: &Comparison) -> Option<String> {
         let crossings = &comparison.lines[i].measured()?.crossings;
         let sum = |of: fn(&Crossing) -> f64| crossings.iter().map(of).sum::<f64>();
         let copies = sum(|c| c.copy_seconds);
-        let hidden = sum(|c| c.hidden_share() * c.copy_seconds) / copies;
+        let hidden = sum(|c| c.hidden_seconds) / copies;
         let ceiling = sum(|c| c.ceiling() * c.copy_seconds) / copies;
         // Both directions of a phase run during the same computation.
         let compute =
@@ -49,27 +48,25 @@ fn hidden(comparison: &Comparison) -> Option<String> {
         all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?,
         all.iter().max_by(|a, b| (a.2 - a.1).total_cmp(&(b.2 - b.1)))?,
     );
-    let name = |i: usize| comparison.name(&comparison.lines[i]);
-    let share = |value: f64| crate::words::text::percent(value);
-    let bound = |compute: f64| match compute < 1.0 {
-        true => "copies take longer than computation there, so that the bus bounds it",
-        false => {
-            "computation takes longer than copies there, so that what is left over is the first copy, the last one and \
-                  waiting between them"
-        }
+    let of_cell = |(_, hidden, ceiling, compute): &(usize, f64, f64, f64)| {
+        let bound = match *compute < 1.0 {
+            true => "its copies take longer than its computation, so the bus is the limit",
+            false => {
+                "its computation takes longer than its copies, so what is not hidden is the first copy, the last one and \
+                 the waiting between them"
+            }
+        };
+        format!("{} of at most {}; {bound}", percent(*hidden), percent(*ceiling))
     };
-    Some(format!(
-        "Of the time of copies, {} hides the most behind computation: {} of at most {}; {}. Farthest from its ceiling is {}: \
-         {} of {}; {}. These are of one recorded step a cell.",
+    let name = |i: usize| sentence(&comparison.name(&comparison.lines[i]));
+    let first = format!(
+        "{} hides the largest share of its copy time behind computation: {}.",
         name(best.0),
-        share(best.1),
-        share(best.2),
-        bound(best.3),
-        name(worst.0),
-        share(worst.1),
-        share(worst.2),
-        bound(worst.3)
-    ))
+        of_cell(best)
+    );
+    let second = format!(" {} is farthest from its ceiling: {}.", name(worst.0), of_cell(worst));
+    let second = if worst.0 == best.0 { String::new() } else { second };
+    Some(format!("{first}{second} This is of one recorded step of each cell."))
 }
 
 /// The lines whose blocks move over the bus.
@@ -94,8 +91,8 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
     comparison.table_of(caption, CROSSINGS, crossings)
 }
 
-/// Seconds that the fewest bytes take at the measured rates, in forward and in backward, 0 without one; `None` where no
-/// block moves.
+/// Seconds that the fewest possible bytes take at the measured rates, in forward and in backward, 0 without a
+/// backward; `None` where no block moves.
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
@@ -110,7 +107,7 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let gradients = |copies: usize| copies as f64 * (operators.block_trained() * stored) as f64;
     let to_device = weights(copies.backward_to_device) + gradients(copies.gradients_to_device);
     let to_host = gradients(copies.gradients_to_host);
-    // Copies run both ways for as long as there are some; what is left over, such as frozen weights, has one way to itself.
+    // Copies run both ways as long as there are bytes both ways; the rest, such as frozen weights, has one way to itself.
     let one_way = if to_device > to_host { ceilings.host_to_device } else { ceilings.device_to_host };
     let both_ways = ceilings.both_ways?;
     let backward =
@@ -122,7 +119,7 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
 fn against_floor(comparison: &Comparison) -> Option<Table> {
     let mut table = comparison.table("floor")?;
     let needed = needed(comparison);
-    table.caption.push_str(&format!(" Weights and gradients of the blocks need {needed} of it."));
+    table.caption.push_str(&format!(" The blocks' weights and gradients need {needed} of that."));
     Some(table)
 }
 
@@ -155,8 +152,13 @@ fn without_gain(comparison: &Comparison) -> Option<String> {
     };
     let beyond = |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None(_) | Strategy::Naive(_));
     let parts: Vec<String> = (0..lines.len()).filter(beyond).filter_map(part).collect();
-    let what = format!("Not more than {} faster than naive offload with the same settings", percent(NO_GAIN));
-    (!parts.is_empty()).then(|| format!("{what}, by the time of a step over its: {}.", names(parts)))
+    let faster = percent(NO_GAIN);
+    (!parts.is_empty()).then(|| {
+        format!(
+            "At most {faster} faster than naive offload with the same settings, with the ratio of step times: {}.",
+            names(parts)
+        )
+    })
 }
 
 #[cfg(test)]
@@ -234,19 +236,20 @@ mod tests {
             ["naive", "400 µs", "2.00 ms", "5.00x", "800 µs", "2.00 ms", "2.50x", "3.33x"]
         );
         let answer = recommendation::sentences(&comparison);
-        let overlap = "Copying blocks behind computation, not before it, takes 50 % less time.";
+        let overlap = "Copying blocks during computation instead of before it takes 50 % less time.";
         assert_eq!(answer.last().map(String::as_str), Some(overlap), "{answer:?}");
         // 0 of 30 ms and 10.8 of 30 ms, of at most 12 ms each.
-        assert!(hidden.contains("hides the most behind computation: 18 % of at most 40 %"), "{hidden}");
+        let most =
+            "hides the largest share of its copy time behind computation: 18 % of at most 40 %; its copies";
+        assert!(hidden.contains(most), "{hidden}");
         assert_eq!(
             text,
-            "Not more than 2 % faster than naive offload with the same settings, by the time of a step over its: function \
-             (1.00x)."
+            "At most 2 % faster than naive offload with the same settings, with the ratio of step times: function (1.00x)."
         );
     }
 
     /// Each pass copies one of two blocks in, of 12 · 64² weights, 576 biases, 256 numbers of norms and 512 of an adapter, of 4
-    /// bytes: 202.0 kB; the gradients of both blocks' adapters leave, 4.1 kB, beside as many that come.
+    /// bytes: 202.0 kB; the gradients of both blocks' adapters leave, 4.1 kB, while as many bytes come in.
     #[test]
     fn frozen_weights_have_one_way_to_themselves() {
         let recipe = language_recipe(

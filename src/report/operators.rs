@@ -1,15 +1,15 @@
-//! [`as_one`]: operators that are swept together, as one method key over networks with different ones.
+//! [`as_one`]: one method key for operators that are swept together over networks with different operators.
 
 use crate::ops::Operator;
 use crate::recipe::Cell;
 use crate::recipe::keys::is_operator;
 use crate::words::Settings;
 
-/// The key that stands for all swept operators.
+/// The key for all swept operators.
 pub const KEY: &str = "ops";
 
-/// Where networks have different operators and each cell has all of its own in one way, "all plain" is
-/// one method, whichever they are: [`KEY`] then takes the place of theirs in `methods` and `settings`.
+/// Where networks have different operators and each cell has all of its own in one way, "all plain" is one method, whatever the
+/// operators are: [`KEY`] then replaces their keys in `methods` and `settings`.
 pub fn as_one(methods: &mut Vec<String>, cells: &[Cell], settings: &mut [Settings]) {
     let swept: Vec<&str> =
         methods.iter().filter(|key| is_operator(key)).filter_map(|key| key.strip_prefix("ops.")).collect();

@@ -3,7 +3,7 @@
 use super::table::{Comparison, Group};
 use crate::words::text::names;
 
-/// The groups of a problem that no other one beats in step time and peak memory at once, by rising time.
+/// The groups of a problem that no other group beats in step time and peak memory at once, by rising time.
 pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
     let point = |group: Group| {
         let [time, memory] = ["step_s_median", "live_peak_bytes"].map(|of| comparison.of_group(of, &group));

@@ -1,4 +1,4 @@
-//! [`Pipelined`]: a step of a pipeline as it was, beside the one that its schedule predicts.
+//! [`Pipelined`]: a measured step of a pipeline, and the one that its schedule predicts.
 
 use super::columns::PIPELINE;
 use super::document::Table;
@@ -57,9 +57,9 @@ pub fn idle(ranks: &[Vec<Span>]) -> f64 {
 pub fn table(comparison: &Comparison) -> Option<Table> {
     let rows = comparison.lines.iter().enumerate();
     let rows = rows.filter_map(|(i, line)| Some((i, Vec::new(), Pipelined::of(line)?)));
-    let caption = "The last measured step of each pipeline, from the first forward to the last backward, beside its \
-                   schedule's: stages take there what each took by itself while all other ranks waited, and messages \
-                   nothing. Idle: the share in which a rank computes nothing, the mean over ranks. Ranks that share the \
-                   cores of one CPU slow each other down, where there are fewer cores than threads of all ranks.";
+    let caption = "The last measured step of each pipeline, from the first forward to the last backward, and the step that its \
+                   schedule predicts, with the time that each stage takes by itself while all other ranks wait, and none for \
+                   messages. Idle: the share in which a rank computes nothing, as a mean over ranks. Ranks that share the \
+                   cores of one CPU slow each other down where they have more threads than there are cores.";
     comparison.table_of(caption, PIPELINE, rows)
 }

@@ -1,24 +1,19 @@
-//! What the report says of few bits: what the gradient scalers did, and which gradients fp16 loses.
+//! The gradients that fp16 loses.
 
 use super::columns::GRADIENTS;
 use super::document::Table;
 use super::table::Comparison;
 
-/// Empty where no cell has a scaler or counted its gradients.
-pub fn tables(comparison: &Comparison) -> [Option<Table>; 2] {
-    [comparison.table("scalers"), gradients(comparison)]
-}
-
-/// The shares of gradients that are lost in fp16, as they were and without the scale.
-fn gradients(comparison: &Comparison) -> Option<Table> {
+/// The shares of gradients that are lost in fp16, with the scale and without; `None` where no cell counted its gradients.
+pub fn gradients(comparison: &Comparison) -> Option<Table> {
     let counted = comparison.lines.iter().enumerate().filter_map(|(i, line)| {
         let of = line.measured()?.gradient_histogram.as_ref()?;
         let row = |name: &str, sizes| (i, vec![("of", name.to_string())], (of.scale, sizes));
         Some([row("activations", &of.activations), row("parameters", &of.parameters)])
     });
     let caption = "Shares of the gradients of one step after the last, by size. fp16's smallest number is 2⁻²⁴: \
-                   what lies below it becomes zero there, and below 2⁻¹⁴ digits are lost. Of gradients computed in \
-                   fp16, those that it lost are among the zeros.";
+                   what lies below it becomes zero there, and below 2⁻¹⁴ digits are lost. Gradients that were computed in \
+                   fp16 and lost count as zeros.";
     comparison.table_of(caption, GRADIENTS, counted.flatten())
 }
 
@@ -35,6 +30,7 @@ mod tests {
              \"precision.scaler\" = [{ kind = \"static\", scale = 1024 }, { kind = \"dynamic\" }]\n",
         );
         let mut rows = [0, 1].map(|i| learned_row(&recipe.cells[i], vec![5.0; 40], &[]));
+        let tables = |comparison: &Comparison| [comparison.table("scalers"), gradients(comparison)];
         assert!(tables(&Comparison::new(&recipe, &rows)).iter().all(Option::is_none));
         let measurement = rows[1].measurement.as_mut().unwrap();
         let config = recipe.cells[1].precision.scaler.unwrap();

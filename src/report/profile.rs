@@ -50,7 +50,7 @@ impl Floor {
             (amount > 0.0).then(|| rate.map(|rate| Self { seconds: amount / rate, bound }))
         };
         let both = [over(work.operations, rate, "operations"), over(work.bytes, copy, "bytes")];
-        // Of two bounds one alone is none.
+        // Where one of two bounds is not known, the floor is not either.
         let known: Option<Vec<Self>> = both.into_iter().flatten().collect();
         known?.into_iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
@@ -131,7 +131,7 @@ impl StepProfile {
         Table::new(&format!("{name}: {caption}"), rows, &frame, columns).expect("a step has a line")
     }
 
-    /// The kernels that took longest, `top` of them; `None` on the CPU, whose operators are not recorded by kernel.
+    /// The `top` kernels that took longest; `None` on the CPU, which records operators, not kernels.
     pub fn top_kernels(&self, top: usize) -> Option<Table> {
         let mut frame = Frame::default();
         frame.add("", KERNELS, self.kernels.len(), |i| Some(&self.kernels[i]));
@@ -147,7 +147,7 @@ impl StepProfile {
 
 /// The floors of a cell's operators on its row's device.
 struct Floors {
-    /// `None` where they are not known.
+    /// `None` where the work is not known.
     works: Option<Works>,
     compute: Compute,
     ceilings: Ceilings,
@@ -178,11 +178,11 @@ fn name(phase: Option<Phase>) -> &'static str {
     phase.map_or("step", |phase| phase.into_str())
 }
 
-/// The profile of a traced cell of a results folder as text: of the row with this key, or of the only one that was
-/// traced; with `top` kernels.
+/// The profile of a traced cell of a results folder as text, with `top` kernels: of the row with this key, or of the only
+/// traced one.
 ///
 /// # Errors
-/// Which rows were traced, where that does not say which one is meant; why a trace cannot be read.
+/// When no row or several rows match, with a list of the traced ones, or when the trace cannot be read.
 pub fn profile(
     folder: &Path,
     recipe: &Recipe,
@@ -209,7 +209,7 @@ pub fn profile(
         (0, Some(key)) => {
             return Err(miette!(
                 help = if listed.is_empty() { again } else { format!("these were traced:\n{listed}") },
-                "{key} is the newest row of no cell of {}",
+                "no cell of {} has {key} as its newest row",
                 folder.display()
             ));
         }

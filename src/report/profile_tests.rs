@@ -1,8 +1,8 @@
 //! Profiles of made-up traces.
 
-use super::super::testing::{recipe, rows, step_trace};
+use super::super::testing::{recipe, rows, step_trace, write_traces};
 use super::*;
-use crate::device::trace::{ActivityKind, Mark, chrome_trace};
+use crate::device::trace::{ActivityKind, Mark};
 
 const MS: u64 = 1_000_000;
 
@@ -43,11 +43,7 @@ fn traced(grid: &str, trace: &[Activity]) -> (tempfile::TempDir, Recipe, Vec<Row
     let recipe = recipe(grid);
     let rows = rows(&recipe);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    std::fs::create_dir(folder.path().join("traces")).expect("a folder");
-    for row in &rows {
-        let file = folder.path().join(format!("traces/{}.json", row.key));
-        std::fs::write(file, chrome_trace(trace).to_string()).expect("a written trace");
-    }
+    write_traces(folder.path(), rows.iter().map(|row| (row, trace)));
     (folder, recipe, rows)
 }
 
@@ -137,7 +133,7 @@ fn the_cell_that_is_meant_is_found_or_those_that_there_are_are_named() {
     assert!(found.starts_with("level 0: the time") && found.contains("outside of operators"), "{found}");
     assert_eq!(text(Some(&rows[0].key), folder, &recipe, &rows), Ok(found));
     let wrong = text(Some("0123"), folder, &recipe, &rows).expect_err("no such row");
-    assert!(wrong.contains("0123 is the newest row of no cell") && wrong.contains(&rows[0].key), "{wrong}");
+    assert!(wrong.contains("no cell of") && wrong.contains(&rows[0].key), "{wrong}");
     let file = folder.join(format!("traces/{}.json", rows[0].key));
     std::fs::write(&file, "{").expect("a written file");
     let damaged = text(None, folder, &recipe, &rows).expect_err("a damaged trace");

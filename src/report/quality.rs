@@ -1,24 +1,26 @@
-//! What the conclusion says of quality: held-out perplexity at the end, against the baseline's.
+//! The conclusion about quality: held-out perplexity at the end, against the baseline's.
 
 use std::collections::BTreeSet;
 
 use itertools::Itertools;
 
-use super::change::Change;
 use super::table::Comparison;
+use crate::measure::Samples;
 use crate::words::text::{names, percent, sentence};
 
-/// Relative difference of perplexity below which two runs count as equal: what another seed
-/// alone easily changes in a short training. It is a convention, not measured here.
+/// Relative difference of perplexity below which two runs count as equal: another seed alone easily makes as much in a short
+/// training. It is a convention, not measured here.
 pub const BOUND: f64 = 0.03;
+/// From so many times as much on, a change is given in times, not in percent more.
+pub const MANY: f64 = 9.0;
 
 /// Sentences; none without evaluations.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     if comparison.having("eval_perplexity").next().is_none() {
         return Vec::new();
     }
-    let change = |method: usize| Some((method, Change::new(comparison, method, "perplexity_vs_baseline")?));
-    let changes: Vec<(usize, Change)> = (0..comparison.methods.len()).filter_map(change).collect();
+    let change = |method: usize| Some((method, change(comparison, method)?));
+    let changes: Vec<(usize, Samples)> = (0..comparison.methods.len()).filter_map(change).collect();
     if changes.is_empty() {
         return alone(comparison).into_iter().collect();
     }
@@ -28,9 +30,15 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
 /// Whether a method's perplexity is nowhere beyond the bound above its baseline's.
 pub fn is_as_good(comparison: &Comparison, method: usize) -> bool {
     let of_baseline = comparison.of_method(method).all(|i| comparison.is_baseline(i));
-    of_baseline
-        || Change::new(comparison, method, "perplexity_vs_baseline")
-            .is_some_and(|change| change.most() <= BOUND)
+    of_baseline || change(comparison, method).is_some_and(|change| change.max <= BOUND)
+}
+
+/// Relative changes of a method's perplexity against its baseline's, at the sizes where both ran to their end: -0.1 is a tenth
+/// less.
+fn change(comparison: &Comparison, method: usize) -> Option<Samples> {
+    let lines = comparison.of_method(method).filter(|&i| !comparison.is_baseline(i));
+    let ratios = lines.filter_map(|i| comparison.frame.get("perplexity_vs_baseline", i));
+    Samples::of(ratios.map(|ratio| ratio - 1.0).collect())
 }
 
 /// A method and its perplexity where there is one shape only.
@@ -40,15 +48,33 @@ fn named<'c>(comparison: &'c Comparison, method: usize) -> (&'c str, Option<Stri
 }
 
 /// `lr 0.01 (18.2, 9 % lower)`, of several shapes `lr 0.01 (9 % lower, 7 to 11 % over 3 shapes)`.
-fn text(comparison: &Comparison, (method, change): &(usize, Change)) -> String {
+fn text(comparison: &Comparison, (method, change): &(usize, Samples)) -> String {
     let (name, value) = named(comparison, *method);
-    let share = change.written(["lower", "higher", "times as high"]);
-    format!("{name} ({})", value.into_iter().chain([share]).chain(change.range(true)).join(", "))
+    let share = match change.median {
+        median if median < 0.0 => format!("{} lower", percent(median)),
+        median if median < MANY => format!("{} higher", percent(median)),
+        median => format!("{:.0} times as high", 1.0 + median),
+    };
+    let range = (change.seconds.len() > 1).then(|| range(change, comparison.repeated()));
+    format!("{name} ({})", value.into_iter().chain([share]).chain(range).join(", "))
 }
 
-/// Which methods ended lower, which higher, and which differ by too little: a difference is beyond the bound
-/// at every shape, and to the same side.
-fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> String {
+/// `15 to 30 % over 5 shapes`, from the smallest change to the largest.
+fn range(change: &Samples, repeated: &str) -> String {
+    let (low, high) = (change.min, change.max);
+    let [from, to] = if high < 0.0 { [high, low] } else { [low, high] };
+    let range = match percent(from) == percent(to) {
+        _ if change.median >= MANY => format!("{:.0} to {:.0} times", 1.0 + low, 1.0 + high),
+        _ if low < 0.0 && high >= 0.0 => format!("{} less to {} more", percent(low), percent(high)),
+        true => percent(to),
+        false => format!("{} to {}", percent(from).trim_end_matches(" %"), percent(to)),
+    };
+    format!("{range} over {} {repeated}s", change.seconds.len())
+}
+
+/// Which methods ended lower, which higher, and which differ by too little. A difference counts where it is beyond the bound at
+/// every shape, and to the same side.
+fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Samples)>) -> String {
     let compared = changes.iter().flat_map(|(method, _)| comparison.of_method(*method));
     let bases: BTreeSet<usize> = compared.filter_map(|i| comparison.lines[i].baseline).collect();
     let bases: BTreeSet<usize> = bases.into_iter().map(|i| comparison.lines[i].method).collect();
@@ -57,15 +83,16 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> S
         (name, None) => name.to_string(),
     });
     let base = names(named);
-    let (mut lower, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, c)| c.most() < -BOUND);
-    let (higher, unclear): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, c)| c.least() > BOUND);
-    lower.sort_by(|(_, a), (_, b)| a.median().total_cmp(&b.median()));
-    // What ended as low as the lowest, within the bound.
-    let lowest = lower.first().map_or(1.0, |(_, change)| 1.0 + change.median());
-    let leaders = lower.partition_point(|(_, change)| (1.0 + change.median()) / lowest <= 1.0 + BOUND);
+    let (mut lower, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, c)| c.max < -BOUND);
+    let (higher, unclear): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, c)| c.min > BOUND);
+    lower.sort_by(|(_, a), (_, b)| a.median.total_cmp(&b.median));
+    // Those that ended as low as the lowest, within the bound.
+    let lowest = lower.first().map_or(1.0, |(_, change)| 1.0 + change.median);
+    let leaders = lower.partition_point(|(_, change)| (1.0 + change.median) / lowest <= 1.0 + BOUND);
     let (leaders, lower) = lower.split_at(leaders);
-    let texts =
-        |changes: &[(usize, Change)]| sentence(&names(changes.iter().map(|change| text(comparison, change))));
+    let texts = |changes: &[(usize, Samples)]| {
+        sentence(&names(changes.iter().map(|change| text(comparison, change))))
+    };
 
     let mut out = match leaders.len() {
         0 => format!("No method ended with a clearly lower held-out perplexity than {base}."),
@@ -103,14 +130,14 @@ fn caveat(comparison: &Comparison) -> String {
         (true, _) => {
             " The runs made unequal numbers of updates, which alone changes what is reached: see the table."
         }
-        (false, true) => " Not all saw as many tokens: see the table.",
+        (false, true) => " The runs saw unequal numbers of tokens: see the table.",
         (false, false) => "",
     };
     let bound = percent(BOUND);
     format!("{runs}: differences under {bound} count as none, larger ones may still be chance.{unequal}")
 }
 
-/// What each cell came to where there is nothing to compare it with.
+/// The perplexities where there is no baseline to compare with.
 fn alone(comparison: &Comparison) -> Option<String> {
     let mut evaluated: Vec<usize> = comparison.having("eval_loss").collect();
     let written = |column: &str, i: usize| comparison.frame.written(column, i);

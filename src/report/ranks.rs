@@ -1,4 +1,4 @@
-//! What the report says of cells in several processes: how they scale, and each of their ranks.
+//! Cells of several ranks in the report: how they scale, and each of their ranks.
 
 use super::columns::{RANKS, SCALING, Scaling};
 use super::content::section;
@@ -32,8 +32,8 @@ fn scaling(comparison: &Comparison) -> Option<Table> {
     });
     let caption = "Tokens a second of all ranks together; scaling efficiency is their ratio to one process's over the \
                    number of ranks. Ranks on one CPU share its cores, so their efficiency is at most 1 over their \
-                   number where one process uses all cores. Sent and exposed: of the rank with the most, in a step; by the formula: what it sends \
-                   of sums over ranks, without the texts and small messages around them.";
+                   number where one process uses all cores. Sent and exposed are those of the rank with the most, in a \
+                   step; by the formula: the bytes of the sums over ranks that it sends, without small messages.";
     comparison.table_of(caption, SCALING, rows)
 }
 
@@ -42,7 +42,7 @@ fn ranks(comparison: &Comparison) -> Option<Table> {
         let ranks = line.measured().map_or(&[][..], |measured| &measured.ranks);
         ranks.iter().map(move |rank| (i, vec![("rank", rank.rank.to_string())], rank.clone()))
     });
-    let caption = "Each rank, means over the measured steps. Exchange: time in which the rank exchanged something with \
-                   others or waited for them; exposed: the part of it that was not behind computation.";
+    let caption = "Each rank, as means over the measured steps. Exchange: time in which the rank exchanged data with others or \
+                   waited for them; exposed: the part of it that computation did not hide.";
     comparison.table_of(caption, RANKS, rows)
 }

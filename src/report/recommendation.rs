@@ -1,5 +1,5 @@
-//! The recipe's question answered: which method is fastest, which needs the least memory, what that costs, and which one
-//! to take where.
+//! The answer to the recipe's question: the fastest method, the one with the least memory and its price, and which one to take
+//! where.
 
 use itertools::Itertools;
 
@@ -46,14 +46,13 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     out
 }
 
-/// Where blocks copied behind computation arrive sooner than those copied before it.
+/// How much time copying blocks during computation saves against copying them before it, where it does.
 fn overlap(comparison: &Comparison) -> Option<String> {
     let groups = comparison.groups();
     let fastest = |problem: usize, wanted: fn(&Strategy) -> bool| {
         let strategy = |group: &&Group| wanted(&comparison.lines[group.lines[0]].cell.offload.strategy);
         let of = groups.iter().filter(|group| group.problem == problem).filter(strategy);
-        let timed =
-            of.filter_map(|group| Some((comparison.of_group("step_s_median", group)?, group.lines[0])));
+        let timed = of.filter_map(|group| Some((comparison.of_group("step_s_median", group)?, group)));
         timed.min_by(|a, b| a.0.total_cmp(&b.0))
     };
     let less = |problem: usize| {
@@ -64,7 +63,7 @@ fn overlap(comparison: &Comparison) -> Option<String> {
     };
     let mut pays: Vec<_> = (0..comparison.problems()).filter_map(less).collect();
     pays.sort_by(|a, b| a.2.total_cmp(&b.2));
-    let what = "Copying blocks behind computation, not before it, takes";
+    let what = "Copying blocks during computation instead of before it takes";
     let at = |problem: usize| comparison.problem_label(problem);
     Some(match pays.as_slice() {
         [] => return None,
@@ -76,8 +75,8 @@ fn overlap(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// The methods whose held-out perplexity is as low as the baseline's at every size, and the others; all are good where
-/// nothing was evaluated.
+/// The methods whose held-out perplexity is as low as the baseline's at every size, and the others. Where nothing was
+/// evaluated, all methods are good.
 fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
     let methods = 0..comparison.methods.len();
     if comparison.having("eval_perplexity").next().is_none() {
@@ -131,7 +130,7 @@ fn largest(comparison: &Comparison, candidates: &[&Group]) -> Option<usize> {
     full.max_by(|a, b| work(a).total_cmp(&work(b))).map(|group| group.problem)
 }
 
-/// What each shape came to, of a recipe without a choice.
+/// The rate, time and memory of each cell, of a recipe without a choice of methods.
 fn alone(comparison: &Comparison) -> Vec<String> {
     let of_line = |i: usize| {
         let line = &comparison.lines[i];
@@ -144,34 +143,27 @@ fn alone(comparison: &Comparison) -> Vec<String> {
             written("tokens_per_second"),
             rate(sequences),
             written("step_s_median"),
-            memory(comparison, i)
+            memory(written)
         ))
     };
     let parts: Vec<String> = (0..comparison.lines.len()).filter_map(of_line).take(FEW).collect();
     if parts.is_empty() { parts } else { vec![format!("{}.", sentence(&parts.iter().join("; ")))] }
 }
 
-/// `9.12 GiB of tensors (10.1 GiB by the driver)`
-fn memory(comparison: &Comparison, line: usize) -> String {
-    let written = |column: &str| comparison.frame.written(column, line);
-    let tensors = written("live_peak_bytes").unwrap_or_default();
-    match written("driver_peak_bytes") {
-        Some(driver) => format!("{tensors} of tensors ({driver} by the driver)"),
-        None => tensors,
-    }
+/// `9.12 GiB of tensors (10.1 GiB by the driver)`, of written columns.
+fn memory(written: impl Fn(&str) -> String) -> String {
+    let (tensors, driver) = (written("live_peak_bytes"), written("driver_peak_bytes"));
+    if driver.is_empty() { tensors } else { format!("{tensors} of tensors ({driver} by the driver)") }
 }
 
-/// The fastest method, the one with the least memory, and a choice by the memory that there is.
+/// The fastest method, the one with the least memory, and which to take by the free memory.
 fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
     let problem = candidates[0].problem;
     let value = |column: &str, of: &Group| comparison.of_group(column, of).unwrap_or(f64::INFINITY);
-    let written = |column: &str, of: &Group| {
-        comparison
-            .of_group(column, of)
-            .map_or_else(String::new, |value| comparison.frame.unit(column).write(value))
-    };
+    let written = |column: &str, of: &Group| comparison.written_of_group(column, of).unwrap_or_default();
+    let memory = |of: &Group| memory(|column| written(column, of));
     let name = |of: &Group| comparison.methods[of.method].as_str();
-    let slower = |a: &Group, b: &Group| is_slower(comparison, a.lines[0], b.lines[0]);
+    let slower = |a: &Group, b: &Group| is_slower(comparison, a, b);
     let label = comparison.problem_label(problem);
     let at = match comparison.problems() == 1 || label.is_empty() {
         true => String::new(),
@@ -190,14 +182,14 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
     let rivals: Vec<&str> = rivals.map(|of| name(of)).collect();
     let equal = match rivals.as_slice() {
         [] => String::new(),
-        rivals if rivals.len() > FEW => format!(", not clearly before {} others", rivals.len()),
-        rivals => format!(", not clearly before {}", names(rivals)),
+        rivals if rivals.len() > FEW => format!(" (not clearly less than {} others)", rivals.len()),
+        rivals => format!(" (not clearly less than {})", names(rivals)),
     };
     let what = match quicker.first() {
         None => format!("{} takes the least time{equal}", name(fastest)),
         Some(first) => format!(
-            "{} takes the least time, {} a step, but not clearly: of those that are not clearly slower, {} needs the least \
-             memory",
+            "{} takes the least time, {} a step, but is not clearly faster than all others; of those that are not clearly \
+             slower, {} needs the least memory",
             name(first),
             written("step_s_median", first),
             name(fastest)
@@ -207,10 +199,10 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
         "{at}{what}: {} a step, {} tokens a second, in {}.",
         written("step_s_median", fastest),
         written("tokens_per_second", fastest),
-        memory(comparison, fastest.lines[0])
+        memory(fastest)
     ));
     if least.method == fastest.method {
-        return vec![first, format!("No other one needs less memory: take {}.", name(fastest))];
+        return vec![first, format!("No other method needs less memory: take {}.", name(fastest))];
     }
     let host: f64 =
         ["pinned_bytes", "host_bytes"].iter().filter_map(|of| comparison.of_group(of, least)).sum();
@@ -223,7 +215,7 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
     let second = format!(
         "{} needs the least memory: {}, {} less, for {} the time{host}.",
         sentence(name(least)),
-        memory(comparison, least.lines[0]),
+        memory(least),
         percent(saved),
         ratio(longer)
     );
@@ -231,4 +223,26 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
         |of: &Group| format!("{} where {} are free for tensors", name(of), written("live_peak_bytes", of));
     let choices = if front.len() > 4 { vec![fastest, least] } else { front.iter().collect() };
     vec![first, second, format!("Take {}.", choices.into_iter().map(room).join(", else "))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{bad_row, ok_row, recipe};
+    use super::*;
+    use crate::recipe::Cell;
+    use crate::row::Row;
+
+    /// The first cell of the fastest method failed, and another seed of it ran.
+    #[test]
+    fn the_memory_of_a_method_is_that_of_its_cells_that_ran() {
+        let recipe = recipe("[grid]\nseed = [1, 2]\n\"checkpoint.level\" = [0, 1]\n");
+        let row = |cell: &Cell| match (cell.seed, cell.checkpoint.level.number()) {
+            (1, 0.0) => bad_row(cell, Status::Failed, "killed"),
+            (_, level) => ok_row(cell, 0.01 + level, 0.02, (100 << 20) - level as u64),
+        };
+        let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
+        let said = sentences(&Comparison::new(&recipe, &rows));
+        assert!(said[0].starts_with("Level 0 takes the least time: 31.0 ms a step"), "{said:?}");
+        assert!(said[0].ends_with(" in 100 MiB."), "{said:?}");
+    }
 }

@@ -41,19 +41,19 @@ pub fn half_width(values: &[f64]) -> Option<f64> {
     Some(quantile(of.freedom) * of.variance.sqrt() / of.mean)
 }
 
-/// Which of the tests with these p-values find a difference: Holm's procedure, under which the chance of any false
-/// finding stays below the level.
+/// Which of the tests with these p-values find a difference, by Holm's procedure, which keeps the chance of any false finding
+/// below the level.
 pub fn holm(p_values: &[f64], level: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
-    let mut told = vec![false; p_values.len()];
+    let mut found = vec![false; p_values.len()];
     for (place, test) in order.into_iter().enumerate() {
         if p_values[test] > level / (p_values.len() - place) as f64 {
             break;
         }
-        told[test] = true;
+        found[test] = true;
     }
-    told
+    found
 }
 
 /// The chance of a t at least this far from zero: I_x(ν/2, 1/2) with x = ν / (ν + t²).
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn holm_by_hand() {
-        // 0.05/4 = 0.0125, 0.05/3 = 0.0167, 0.05/2 = 0.025: the third fails, so the fourth is not told either.
+        // 0.05/4 = 0.0125, 0.05/3 = 0.0167, 0.05/2 = 0.025: the third fails, so the fourth does too.
         assert_eq!(holm(&[0.016, 0.001, 0.03, 0.026], 0.05), [true, true, false, false]);
         assert!(holm(&[], 0.05).is_empty());
     }

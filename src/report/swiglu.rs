@@ -1,5 +1,4 @@
-//! What the report says of the SwiGLU operator: the derivation of its gradients, and the bytes
-//! each checkpoint level keeps.
+//! The SwiGLU operator in the report: the derivation of its gradients, and the bytes that each checkpoint level keeps.
 
 use itertools::Itertools;
 

@@ -1,5 +1,5 @@
-//! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
-//! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
+//! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a *shape*; cells of one shape differ in
+//! their *method*; each is compared with its shape's baseline.
 
 mod arrange;
 mod line;
@@ -20,7 +20,7 @@ use crate::words::Settings;
 
 pub use line::Line;
 
-/// The size by which results of several devices are told apart. No recipe has it.
+/// The size that distinguishes results of several devices. No recipe has it.
 pub const DEVICE_NAME: &str = "device name";
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
@@ -35,14 +35,14 @@ pub struct Comparison<'a> {
     pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
-    /// What goes without saying in these labels; may be empty.
+    /// What these labels leave out; may be empty.
     pub shared: String,
     pub lines: Vec<Line<'a>>,
     /// [`columns::CELLS`] and the like, a row a line.
     pub frame: Frame,
     /// Names of the columns of what crossed the bus, of the phases and directions that any cell has.
     pub crossings: Vec<String>,
-    /// What `runner verify` left beside the rows.
+    /// What `runner verify` saved with the rows.
     pub verified: Vec<Record>,
 }
 
@@ -54,7 +54,7 @@ pub struct CellShape {
     pub name: String,
     /// The settings of the shape's first cell.
     pub settings: Settings,
-    /// Which problem it is of: shapes that a repetition alone, such as the seed, tells apart have one.
+    /// The problem: shapes that differ only in a repetition, such as the seed, share one.
     problem: usize,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Comparison<'a> {
         self.with_samplers() && !self.lines.iter().map(|line| line.cell.data.sampler()).all_equal()
     }
 
-    /// What sentences count: `seed` where the seed alone is repeated, `shape` otherwise.
+    /// The word for a shape: `seed` where shapes differ in the seed alone.
     pub fn repeated(&self) -> &'static str {
         let [only] = self.sizes.as_slice() else { return "shape" };
         if keys::is_repetition(only) { "seed" } else { "shape" }
@@ -124,14 +124,19 @@ impl<'a> Comparison<'a> {
         self.frame.of_rows(column, group.lines.iter().copied()).median()
     }
 
-    /// Each process's value of a column, of all of these lines.
+    /// The same for a reader.
+    pub fn written_of_group(&self, column: &str, group: &Group) -> Option<String> {
+        Some(self.frame.unit(column).write(self.of_group(column, group)?))
+    }
+
+    /// The values of a column in each process of these lines.
     pub fn over_processes(&self, column: &str, lines: &[usize]) -> Vec<f64> {
         let of = columns::named(column);
         let lines = lines.iter().map(|&i| &self.lines[i]);
         lines.flat_map(|line| line.rows.iter().filter_map(|row| of(&line.of_process(row)))).collect()
     }
 
-    /// The sizes of a problem without what repeats it; empty where that is all that tells the shapes apart.
+    /// The sizes of a problem without repetitions; empty where shapes differ in these alone.
     pub fn problem_label(&self, problem: usize) -> String {
         let shapes = || self.shapes.iter().filter(|shape| shape.problem == problem);
         let first = shapes().next().expect("a problem has a shape");
@@ -152,11 +157,7 @@ impl<'a> Comparison<'a> {
         (0..self.lines.len()).filter(move |&i| self.lines[i].method == method)
     }
 
-    pub fn of_shape(&self, shape: usize) -> impl Iterator<Item = usize> {
-        (0..self.lines.len()).filter(move |&i| self.lines[i].shape == shape)
-    }
-
-    /// Headings and texts that name a cell: sizes and method, those of them that vary.
+    /// Headings and texts that name a cell: sizes and method, as far as they vary.
     pub fn naming(&self, line: usize) -> Vec<(&'static str, String)> {
         let Line { shape, method, .. } = self.lines[line];
         let (shapes, methods) = (self.shapes.len() > 1, self.methods.len() > 1);
@@ -175,14 +176,14 @@ impl<'a> Comparison<'a> {
         self.table_with(name, |line| self.naming(line))
     }
 
-    /// The same with other texts before a line's numbers.
+    /// A table of `tables.toml` with other texts before a line's numbers.
     pub fn table_with(
         &self,
         name: &str,
         texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
         let Defined { of, caption, columns } = Defined::named(name);
-        // A graph has no phases: beside it whole steps are compared.
+        // A graph has no phases, so whole steps are compared.
         let has_backward = self.having("backward_s_median").count() == self.having("step_s_median").count();
         let column = |name: &'static String| match name.as_str() {
             // A step is its forward.
@@ -190,12 +191,13 @@ impl<'a> Comparison<'a> {
             name => name,
         };
         let columns: Vec<&str> = columns.iter().map(column).unique().collect();
-        // Cells of one shape stand together, whichever table of the grid they are of.
+        // Cells of one shape stand together, also those of different tables of the grid.
         let lines = self.having(of).sorted_by_key(|&line| self.lines[line].shape);
         Table::new(caption, lines.map(|line| (texts(line), line)), &self.frame, &columns)
     }
 
-    /// A table with several rows a line: the line, texts after its name, and what the columns are computed of.
+    /// A table that may have several rows for a line. Each row: the line, texts after its name, and what its columns are
+    /// computed from.
     pub fn table_of<R>(
         &self,
         caption: &str,
@@ -210,23 +212,22 @@ impl<'a> Comparison<'a> {
         Table::new(caption, texts.into_iter().zip(0..), &frame, &names)
     }
 
-    /// `level 1 at 16×128, hidden size 512`, without what there is only one of.
+    /// `level 1 at 16×128, hidden size 512`, without the method or the sizes where there is only one.
     pub fn name(&self, line: &Line) -> String {
-        let (shape, method) = (&self.shapes[line.shape].name, &self.methods[line.method]);
-        match (self.shapes.len() > 1, self.methods.len() > 1) {
-            (true, false) => shape.clone(),
-            (false, _) => method.clone(),
-            (true, true) => format!("{method} at {shape}"),
-        }
+        self.named(line.method, &self.shapes[line.shape].name, self.shapes.len() > 1)
     }
 
-    /// The same of cells that a repetition alone tells apart.
+    /// The same for a group.
     pub fn name_of_group(&self, group: &Group) -> String {
-        let (label, method) = (self.problem_label(group.problem), &self.methods[group.method]);
-        match (self.problems() > 1 && !label.is_empty(), self.methods.len() > 1) {
-            (true, false) => label,
+        self.named(group.method, &self.problem_label(group.problem), self.problems() > 1)
+    }
+
+    fn named(&self, method: usize, sizes: &str, several: bool) -> String {
+        let method = &self.methods[method];
+        match (several && !sizes.is_empty(), self.methods.len() > 1) {
+            (true, false) => sizes.into(),
             (false, _) => method.clone(),
-            (true, true) => format!("{method} at {label}"),
+            (true, true) => format!("{method} at {sizes}"),
         }
     }
 }

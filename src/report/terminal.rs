@@ -1,4 +1,4 @@
-//! The results table as text: for the terminal and, with the same content, as Markdown.
+//! The results table as text for the terminal and, with the same content, as Markdown.
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
@@ -8,7 +8,7 @@ use super::{content, document, labels};
 use crate::recipe::Recipe;
 use crate::row::Row;
 
-/// One line below the header; every column of a terminal counts.
+/// A line below the header and no others: a terminal has few columns.
 const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// A readable table of a recipe's rows, with notes on its labels and on the cells without numbers.
@@ -59,19 +59,16 @@ fn table(content: &document::Table, style: TableStyle, text: fn(&String) -> Stri
     table
 }
 
-/// What the labels mean, and why cells have no numbers.
+/// The meaning of the labels, and why cells have no numbers.
 fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(labels::size_note(comparison));
-    notes.push("×: over the baseline's; est./peak: estimated over measured peak".into());
+    notes.push("×: ratio to the baseline; est./peak: estimated over measured peak".into());
     if comparison.having("eval_perplexity").next().is_some() {
         notes.push("perplexity: held-out, after the last step".into());
     }
-    for line in &comparison.lines {
-        if let Some(row) = line.row.filter(|_| line.measured().is_none()) {
-            let reason = if row.reason.is_empty() { "no reason was recorded" } else { &row.reason };
-            notes.push(format!("{}: {}: {reason}", comparison.name(line), line.status()));
-        }
+    for line in comparison.lines.iter().filter(|line| line.row.is_some() && line.measured().is_none()) {
+        notes.push(format!("{}: {}: {}", comparison.name(line), line.status(), line.reason()));
     }
     let missing = comparison.lines.iter().filter(|line| line.row.is_none()).count();
     if missing > 0 {
@@ -80,7 +77,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// Text that stays text in Markdown.
+/// Text without markup in Markdown.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -108,10 +105,11 @@ mod tests {
         ];
         let table = terminal_table(&recipe, &rows);
         let line = table.lines().find(|l| l.contains("level 1")).expect("a line for level 1");
-        for part in ["ok", "10.0 ms", "26.2 ms", "1.00 ms", "55,054", "296 MiB", "1.31x", "0.74x"] {
+        for part in ["10.0 ms", "26.2 ms", "1.00 ms", "55,054", "296 MiB", "1.31x", "0.74x"] {
             assert!(line.contains(part), "{part} is missing in {line}");
         }
         assert!(table.lines().any(|l| l.contains("level 0") && l.contains("1.00x     1.00x")), "{table}");
+        assert!(!table.contains("status"), "all ended well: {table}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Hand-made recipes and rows for the tests of the report.
 
-use crate::device::trace::{Activity, ActivityKind};
+use std::path::Path;
+
+use crate::device::trace::{Activity, ActivityKind, chrome_trace};
 use crate::device::{Ceilings, DeviceInfo};
-use crate::measure::Counts;
-use crate::measure::{Estimate, Evaluation, Load, Loading, Measurement, MemoryUse, Samples};
+use crate::measure::{Counts, Estimate, Evaluation, Load, Loading, Measurement, MemoryUse, Samples};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::{Environment, Row, Status};
+use crate::run::testing;
 
 /// A recipe of SwiGLU stacks whose `[grid]` and `[report]` are given.
 pub fn recipe(grid_and_report: &str) -> Recipe {
@@ -91,17 +93,7 @@ pub fn environment() -> Environment {
         runner_version: "0.1.0".into(),
         commit: "0123456789ab".into(),
         build: "ba9876543210".into(),
-        device: DeviceInfo {
-            id: "cpu".into(),
-            name: "Test CPU @ 2.00GHz".into(),
-            memory_total: 8 << 30,
-            memory_available: 6 << 30,
-            cores: 2,
-            threads: 4,
-            driver: None,
-            cuda: None,
-            compute_capability: None,
-        },
+        device: DeviceInfo { name: "Test CPU @ 2.00GHz".into(), ..testing::device() },
         ceilings: Ceilings { matmul_fp32: Some(100e9), copy: Some(10e9), ..Ceilings::default() },
         operating_system: "Linux 6.1".into(),
         date: "2026-11-21T07:30:00Z".into(),
@@ -115,40 +107,20 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         forward: Some(samples(forward)),
         backward: Some(samples(backward)),
         optimizer: Some(samples(forward / 10.0)),
-        host_update: None,
-        disk_rate: None,
         step: samples(forward * 1.1 + backward),
         tokens_per_second: 2048.0 / (forward * 1.1 + backward),
-        run_seconds: None,
         loss: vec![2.0, 1.5, 1.25],
-        paths: Default::default(),
-        resumed: Vec::new(),
-        ranks: Vec::new(),
-        evaluations: Vec::new(),
-        answers: Vec::new(),
-        continuations: Vec::new(),
-        feature_distance: None,
-        scaler: None,
-        gradient_histogram: None,
         memory: MemoryUse {
             live_peak: peak,
             forward_peak: peak / 2,
             backward_peak: peak,
             optimizer_peak: peak / 4,
             after_forward: peak / 3,
-            reserved_peak: None,
-            driver_peak: None,
-            pinned: None,
-            host: None,
-            disk: None,
             process_rss_peak: Some(peak * 2),
-            process: None,
+            ..MemoryUse::default()
         },
         flops_per_second: 50e9,
-        prepare_seconds: None,
-        resident_blocks: None,
-        crossings: Vec::new(),
-        loading: None,
+        ..testing::measurement(0.0)
     }
 }
 
@@ -241,6 +213,15 @@ pub fn rows(recipe: &Recipe) -> Vec<Row> {
         row
     };
     recipe.cells.iter().map(row).collect()
+}
+
+/// Writes the traces of some rows into a results folder.
+pub fn write_traces<'t>(folder: &Path, traces: impl IntoIterator<Item = (&'t Row, &'t [Activity])>) {
+    std::fs::create_dir_all(folder.join("traces")).expect("a folder");
+    for (row, trace) in traces {
+        let file = folder.join(format!("traces/{}.json", row.key));
+        std::fs::write(file, chrome_trace(trace).to_string()).expect("a written trace");
+    }
 }
 
 /// Three kernels of 7 ms in a step of 10 ms on stream 7. Copies to the device run for 2 ms on

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::document::{Element, Table};
-use super::testing::{STUDY, bad_row, busy_trace, ok_row, recipe, rows, step_trace};
+use super::testing::{STUDY, bad_row, busy_trace, ok_row, recipe, rows, step_trace, write_traces};
 use super::*;
-use crate::device::trace::chrome_trace;
 use crate::recipe::{Cell, Source};
 use crate::row::Status;
 
@@ -75,11 +74,7 @@ fn traces_become_timelines_in_files_and_documents() {
     // RUNNER_TRACED=folder cargo test traces_become: the report, to look at.
     let temporary = tempfile::tempdir().expect("a temporary folder");
     let folder = std::env::var("RUNNER_TRACED").map_or(temporary.path().to_path_buf(), PathBuf::from);
-    std::fs::create_dir_all(folder.join("traces")).expect("a folder");
-    for (row, trace) in rows.iter().zip([step_trace(), busy_trace()]) {
-        let file = folder.join(format!("traces/{}.json", row.key));
-        std::fs::write(file, chrome_trace(&trace).to_string()).expect("a written trace");
-    }
+    write_traces(&folder, rows.iter().zip([&*step_trace(), &*busy_trace()]));
     let files = write(&folder, &recipe, &rows).expect("a report");
     for row in &rows[..2] {
         for ending in PICTURES {

@@ -12,12 +12,12 @@ use crate::device::trace::{Activity, Summary, read_chrome_trace};
 use crate::residence::Strategy;
 use crate::words::text::{and, seconds};
 
-/// So many timelines stand among what every document has; the others are details.
+/// So many timelines are in every document; the others are details.
 const SHOWN: usize = 2;
-/// A device this busy on a single stream has a timeline of one colour.
+/// The timeline of a device this busy on a single stream would have one colour.
 const BUSY: f64 = 0.95;
 
-/// A traced step that differs from the measured ones by more than this share is not quite what was measured.
+/// A caption names the time of a traced step that differs from the measured ones by more than this share.
 const UNLIKE: f64 = 0.05;
 
 /// Kernels of each trace in the document.
@@ -29,7 +29,7 @@ pub struct Timelines {
     drawn: Vec<Timeline>,
     /// Offload strategies above one another.
     compared: Option<Chart>,
-    /// Which traces could not be used and why.
+    /// Which traces could not be used, and why.
     problems: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ impl Timelines {
         let missing: Vec<String> = missing.into_iter().map(|(_, file)| file).collect();
         if !missing.is_empty() {
             timelines.problems.push(format!(
-                "Not traced, though measured: {} missing. Run these cells again with --trace and --force.",
+                "Some measured cells have no trace: {} missing. Run these cells again with --trace and --force.",
                 match missing.as_slice() {
                     [one] => format!("{one} is"),
                     several => format!("{} are", and(several)),
@@ -112,7 +112,7 @@ impl Timelines {
         Ok(timelines)
     }
 
-    /// What the trace of a line came to.
+    /// The numbers of a line's trace.
     pub fn summary(&self, line: usize) -> Option<&Summary> {
         self.drawn.iter().find(|timeline| timeline.line == line).map(|timeline| &timeline.summary)
     }
@@ -128,7 +128,7 @@ fn says_more(activities: &[Activity], summary: Option<&Summary>) -> bool {
     streams.len() > 1 || summary.is_some_and(|summary| summary.busy_share < BUSY)
 }
 
-/// That the traced step took another time than the measured ones, where it did.
+/// The times of the traced step and of the measured ones, where they differ.
 fn unlike_measured(comparison: &Comparison, line: usize, traced: &Summary) -> Option<String> {
     let measured = comparison.frame.get("step_s_median", line)?;
     let traced = traced.span as f64 / 1e9;
@@ -153,7 +153,7 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
         Some((shape, [naive, of(shape, |strategy| matches!(strategy, Strategy::Overlap(_)))?]))
     };
     let work =
-        |pair: &(usize, _)| comparison.of_shape(pair.0).next().map_or(0.0, |i| line(i).cell.flops().forward);
+        |(_, [(naive, _), _]): &(usize, [&(usize, Vec<Activity>); 2])| line(*naive).cell.flops().forward;
     let pairs = (0..comparison.shapes.len()).filter_map(pair);
     let Some((shape, pair)) = pairs.max_by(|a, b| work(a).total_cmp(&work(b))) else { return Ok(None) };
     let cells =
@@ -162,8 +162,7 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
     charts::compared("strategies", &format!("Copies before computation and behind it, at {label}"), &cells)
 }
 
-/// The table of the traces and how strategies copy; and as details the timelines with their tables, and what could not be
-/// read. Nothing without traces.
+/// The table of the traces and how strategies copy; and as details the timelines with their tables. Empty without traces.
 pub fn elements(comparison: &Comparison, timelines: Timelines) -> (Vec<Element>, Vec<Element>) {
     let (mut out, mut details) = (Vec::new(), Vec::new());
     if let Some(table) = comparison.table("traces") {
@@ -195,19 +194,16 @@ pub fn elements(comparison: &Comparison, timelines: Timelines) -> (Vec<Element>,
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{recipe, rows, step_trace};
+    use super::super::testing::{recipe, rows, step_trace, write_traces};
     use super::*;
-    use crate::device::trace::chrome_trace;
     use crate::recipe::Recipe;
     use crate::row::Row;
 
     /// A folder with a trace of each row.
     fn traced(rows: &[Row]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        std::fs::create_dir(folder.path().join("traces")).expect("a folder");
-        for row in rows {
-            write(&folder, row, &chrome_trace(&step_trace()).to_string());
-        }
+        let trace = step_trace();
+        write_traces(folder.path(), rows.iter().map(|row| (row, &*trace)));
         folder
     }
 

@@ -1,5 +1,5 @@
-//! The document as HTML and as PDF, set by Typst. Its text reaches the templates as data (`report.json`), so
-//! nothing a user writes is read as markup.
+//! The document as HTML and as PDF, set by Typst. Its text reaches the templates as data (`report.json`), so nothing that a user
+//! writes becomes markup.
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use typst::diag::{FileError, FileResult, SourceDiagnostic};
@@ -16,7 +16,7 @@ use typst_pdf::{PdfOptions, Timestamp};
 use super::charts::{Chart, font_files};
 use super::document::{Document, Element};
 
-/// One file that needs no other; the same document gives the same bytes.
+/// A single file with everything in it; the same document gives the same bytes.
 ///
 /// # Errors
 /// When Typst cannot set the document.
@@ -51,7 +51,7 @@ pub fn chart_pdf(chart: &Chart) -> miette::Result<Vec<u8>> {
     typst_pdf::pdf(&page, &options).map_err(|errors| failed(&errors))
 }
 
-/// A document that is handed in is no longer, as long as figures can go.
+/// The PDF is no longer than this, as far as figures and tables can go.
 const PAGES: usize = 10;
 
 /// The bytes of the PDF, with as many of the figures and tables as its pages hold; the same document gives the same bytes.

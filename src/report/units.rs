@@ -1,9 +1,9 @@
-//! [`Unit`]: how a number of the report is written, and by what a chart's axis divides it.
+//! [`Unit`]: how a number of the report is written, and what a chart's axis divides it by.
 
 use crate::words::Bytes;
 use crate::words::text::{byte_unit, percent, power_of_two, rate, ratio, seconds, significant, time_unit};
 
-/// What a column's numbers are.
+/// The unit of a column's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// `12.3 ms`

@@ -1,8 +1,8 @@
 //! [`Activations`]: the inputs of blocks, which wait on the host for backward.
 //!
-//! An input leaves through one of two slots on the device behind the computation, and comes back through
-//! two others: one is read while the next is filled. A buffer holds one input at a time, so a forward
-//! whose gradients are wanted is followed by its backward.
+//! An input leaves through one of two slots on the device while computation goes on, and comes back through two others: one
+//! is read while the next is filled. A buffer holds one input at a time, so a forward whose gradients are wanted must be
+//! followed by its backward.
 
 use std::sync::Arc;
 
@@ -28,28 +28,28 @@ pub struct Ticket(u64);
 pub struct Activations {
     placement: Placement,
     movement: Arc<dyn Movement>,
-    /// Those whose inputs wait, in their order.
+    /// The blocks whose inputs wait, in order.
     blocks: Vec<usize>,
     /// Made for the largest input so far.
     store: Option<Kept>,
-    /// Given so far.
+    /// Number of the last ticket.
     tickets: u64,
 }
 
-/// Buffers and slots. An input takes the first elements of one.
+/// Buffers and slots. An input takes the first elements of a buffer.
 struct Kept {
     store: Box<dyn BlockStore>,
     elements: usize,
     dtype: DType,
-    /// By place of a block: the input that its buffer holds, and its shape.
+    /// By place of a block: the input in its buffer, and its shape.
     inputs: Vec<Option<(Ticket, [usize; 2])>>,
     sent: usize,
-    /// By slot for inputs that come: the place of the block whose input it holds or is being filled with.
+    /// By slot for returning inputs: the place of the block whose input it holds or is being filled with.
     coming: [Option<usize>; SLOTS],
 }
 
 impl Activations {
-    /// `blocks`: those whose inputs wait, in their order.
+    /// `blocks`: those whose inputs wait, in order.
     pub fn new(placement: Placement, movement: Arc<dyn Movement>, blocks: Vec<usize>) -> Self {
         Self { placement, movement, blocks, store: None, tickets: 0 }
     }
@@ -59,14 +59,14 @@ impl Activations {
         self.blocks.binary_search(&block).expect("the block's input waits here")
     }
 
-    /// Makes buffers for inputs of up to `elements` elements, unless there are such: between steps, since
-    /// it takes time to lock memory.
+    /// Makes buffers for inputs of up to `elements` elements, unless there are some. Call it between steps: locking memory
+    /// takes time.
     ///
     /// # Panics
-    /// When the host or the device has not enough memory.
+    /// When the host or the device does not have enough memory.
     pub fn make_room(&mut self, elements: usize, dtype: DType) {
         if self.store.as_ref().is_none_or(|kept| kept.dtype != dtype || kept.elements < elements) {
-            // The memory of the old ones is free first.
+            // Frees the memory of the old ones first.
             self.store = None;
             self.store = Some(Kept::new(self.placement, self.blocks.len(), elements, dtype));
         }
@@ -75,7 +75,7 @@ impl Activations {
     /// Sends a block's input, [tokens, hidden_size], to the host.
     ///
     /// # Panics
-    /// As [`make_room`](Self::make_room), for an input that is larger than all before.
+    /// As [`make_room`](Self::make_room), for an input larger than all before.
     pub fn keep(&mut self, block: usize, x: Tensor<2>) -> Ticket {
         self.make_room(x.shape().num_elements(), x.dtype());
         self.tickets += 1;
@@ -109,20 +109,20 @@ impl Activations {
         view
     }
 
-    /// A block's input is no longer read.
+    /// The input of a block is no longer read.
     pub fn release(&mut self, block: usize) {
         let place = self.place(block);
         self.store.as_mut().expect("inputs were kept").release(place);
     }
 
-    /// What is computed from now on comes after all copies issued so far.
+    /// Computation from now on comes after all copies issued so far.
     pub fn settle(&mut self) {
         if let Some(kept) = &mut self.store {
             kept.store.settle();
         }
     }
 
-    /// Whether an input is copied before its turn.
+    /// Whether inputs are copied ahead of their turns.
     fn overlaps(&self) -> bool {
         self.movement.ahead(SLOTS).is_some()
     }
@@ -143,7 +143,7 @@ impl Kept {
     }
 
     fn keep(&mut self, place: usize, x: Tensor<2>, ticket: Ticket) {
-        // What an earlier forward without a backward left there is stale.
+        // An input of an earlier forward without a backward is stale.
         self.forget(place);
         self.sent += 1;
         let slot = SLOTS + self.sent % SLOTS;
@@ -153,7 +153,7 @@ impl Kept {
         self.inputs[place] = Some((ticket, shape));
     }
 
-    /// Begins to bring an input in, unless it is there or on its way.
+    /// Begins to copy an input to the device, unless it is there or on its way.
     fn fill(&mut self, place: usize) {
         if self.slot(place).is_some() {
             return;
@@ -202,7 +202,7 @@ mod tests {
     use crate::residence::{Memory, Offload, Overlap, Strategy};
     use crate::words::DeviceId;
 
-    /// Those whose inputs may wait on the host.
+    /// Strategies whose inputs may wait on the host.
     fn strategies() -> impl Iterator<Item = Strategy> {
         Strategy::all().filter(|strategy| strategy.movement().is_some_and(|m| m.input_stays().is_none()))
     }
@@ -218,7 +218,7 @@ mod tests {
         Tensor::full([3, 2], (10 * graph + block) as f64, &DeviceId::Cpu.burn())
     }
 
-    /// Two forwards, each with its backward, and one between them whose graph is dropped.
+    /// Two forwards with their backwards, and between them a forward whose graph is dropped.
     #[test]
     fn every_input_comes_back_as_it_left() {
         for strategy in strategies() {
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Smaller and larger inputs by turns: the buffers of the largest serve all of them.
+    /// Smaller and larger inputs in turn: all use the buffers of the largest.
     #[test]
     fn inputs_of_other_shapes_take_the_same_buffers() {
         for strategy in strategies() {

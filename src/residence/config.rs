@@ -47,7 +47,7 @@ section! {
     }
 }
 
-/// Where the blocks of a network live, and what their gradients are for.
+/// Where the blocks of a network live, and how their gradients are used.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
     pub offload: Offload,
@@ -56,12 +56,12 @@ pub struct Placement {
     pub accumulates: bool,
     /// Whether weights are updated.
     pub updates: bool,
-    /// Whether backward computes resident blocks again; it does so with those that move.
+    /// Whether backward computes resident blocks again, as it always does with those that move.
     pub recomputes: bool,
 }
 
 impl Placement {
-    /// What a block has on the host.
+    /// The buffers of a block on the host.
     pub fn buffers(&self, resident: bool, trains: bool) -> Buffers {
         let Self { offload, accumulates, updates, .. } = *self;
         match resident {
@@ -72,7 +72,7 @@ impl Placement {
     }
 }
 
-/// Which memory.
+/// A place in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Memory {
@@ -81,7 +81,7 @@ pub enum Memory {
     Host,
 }
 
-/// Where an optimizer on the host keeps what it keeps.
+/// Where an optimizer on the host keeps its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StatePlace {
@@ -95,7 +95,7 @@ impl StatePlace {
         *self == Self::Memory
     }
 
-    /// Files are in the cache folder, without one in the system's folder for temporary files.
+    /// Files are in the cache folder, or without one in the system's temporary folder.
     pub fn room(self) -> Room {
         match self {
             Self::Memory => Room::Memory,
@@ -121,24 +121,24 @@ impl Offload {
         self.strategy.movement().is_some()
     }
 
-    /// Whether gradients of blocks that move have buffers of their own on the host. What updates on the host has the
-    /// weights in its masters: gradients may take their place, once the last backward that reads them has.
+    /// Whether gradients of blocks that move have their own buffers on the host. An optimizer on the host has the weights in
+    /// its masters, so gradients may overwrite them after the last backward that reads them.
     pub fn separate_gradients(&self, accumulates: bool) -> bool {
         accumulates || self.optimizer == Memory::Device
     }
 
-    /// Whether gradients of resident blocks stay on the device: they are added up there, or used. Else they leave
-    /// as they come, and as many more blocks have room.
+    /// Whether gradients of resident blocks stay on the device, to be added up or used there. Otherwise they leave at once,
+    /// and their memory has room for more blocks.
     pub fn keeps_gradients(&self, accumulates: bool, updates: bool) -> bool {
         accumulates || (updates && self.optimizer == Memory::Device)
     }
 
-    /// Whether resident blocks have buffers on the host, which gradients and updated weights cross in.
+    /// Whether resident blocks have buffers on the host, for gradients and updated weights.
     pub fn resident_buffers(&self, accumulates: bool, updates: bool) -> bool {
         !self.keeps_gradients(accumulates, updates) || self.optimizer == Memory::Host
     }
 
-    /// What cannot be within the section.
+    /// Refuses keys of the section that do not go together.
     pub(crate) fn check(&self) -> Result<(), Rule> {
         Rule::refuse_if(
             !self.moves() && self.resident_blocks != ResidentBlocks::default(),

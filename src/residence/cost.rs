@@ -1,4 +1,4 @@
-//! What blocks that move cost: slots on the device, buffers on the host.
+//! The cost of blocks that move: slots on the device, buffers on the host.
 
 use super::activations::SLOTS as ACTIVATION_SLOTS;
 use super::config::{Memory, Offload, StatePlace};
@@ -6,26 +6,26 @@ use super::engine::GRADIENT_SLOTS;
 use crate::ops::cost::{Cost, KeptBy, Moment};
 use crate::words::DeviceId;
 
-/// The sizes that decide it.
+/// The sizes that determine the cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
-    /// All blocks, and those of them that are resident.
+    /// Number of all blocks, and of the resident ones.
     pub blocks: u64,
     pub resident: u64,
     /// Bytes of the parameters of one block.
     pub weights: u64,
-    /// Numbers in those of them that are trained, and in the trained ones outside of blocks.
+    /// Elements of the trained parameters of one block, and of those outside of blocks.
     pub trained: u64,
     pub others: u64,
     /// Bytes of a block's input.
     pub input: u64,
-    /// Bytes of a number as it is stored.
+    /// Bytes of a stored element.
     pub stored: u64,
     /// Whether gradients of several micro-batches are added up.
     pub accumulates: bool,
     /// Whether weights are updated.
     pub updates: bool,
-    /// Bytes that the optimizer keeps between steps, apart from master weights.
+    /// Bytes of the optimizer's state, apart from master weights.
     pub state: u64,
     /// Whether backward computes resident blocks again.
     pub recomputes: bool,
@@ -36,23 +36,19 @@ impl Moved {
         self.blocks - self.resident
     }
 
-    /// Bytes of a block's weights, and of its gradients.
-    fn block(&self) -> u64 {
-        self.weights
-    }
-
+    /// Bytes of the gradients of a block.
     fn gradients(&self) -> u64 {
         self.trained * self.stored
     }
 
-    /// Blocks whose inputs wait for backward by themselves.
+    /// Number of blocks that keep only their input for backward.
     fn inputs(&self) -> u64 {
         if self.recomputes { self.blocks } else { self.moving() }
     }
 }
 
 impl Offload {
-    /// One of the blocks that move: its weights and gradients are in slots or on the host.
+    /// The cost of a block that moves: its weights and gradients are in slots or on the host.
     pub fn moving_block(&self, block: Cost, device: DeviceId) -> Cost {
         Cost {
             weights: 0,
@@ -63,16 +59,16 @@ impl Offload {
         }
     }
 
-    /// One of the resident blocks, as backward finds it: its weights are in a slot of its own.
+    /// The cost of a resident block: its weights are in a slot of its own.
     pub fn resident_block(&self, block: Cost, moved: &Moved, device: DeviceId) -> Cost {
         let on_host = self.activations == Memory::Host;
-        // Where their slots hold memory all the time, that is counted as such.
+        // If gradient slots hold memory all the time, they are counted there.
         let counted = self.kept_gradients(moved, device) > 0;
         let stay = self.keeps_gradients(moved.accumulates, moved.updates) && !counted;
-        // Its graph holds the result too, which else is the next block's input on the device.
+        // Its graph also holds the result, which otherwise is the next block's input on the device.
         let result = if !moved.recomputes && on_host { block.output } else { 0 };
         Cost {
-            weights: moved.block(),
+            weights: moved.weights,
             gradients: if stay { block.gradients } else { 0 },
             holds_input: !moved.recomputes || !on_host,
             kept: block.kept + result,
@@ -82,22 +78,22 @@ impl Offload {
         }
     }
 
-    /// Bytes in the slots of resident blocks' gradients all the time, also before their backward.
+    /// Bytes that the gradient slots of resident blocks hold all the time, also before backward.
     pub fn kept_gradients(&self, moved: &Moved, device: DeviceId) -> u64 {
         let stay = self.moves() && self.keeps_gradients(moved.accumulates, moved.updates);
-        // On the CPU a slot takes memory while it holds something: from the first micro-batch on.
+        // On the CPU a slot takes memory only while it holds something: with several micro-batches, always.
         let always = moved.accumulates || device != DeviceId::Cpu;
         if stay && always { moved.resident * moved.gradients() } else { 0 }
     }
 
-    /// Slots that hold memory all the time.
+    /// Bytes of the slots that hold memory all the time.
     pub fn slot_bytes(&self, moved: &Moved, device: DeviceId) -> SlotBytes {
         let Some(movement) = self.strategy.movement() else { return SlotBytes::default() };
         let inputs = match (self.activations, device) {
             _ if moved.inputs() == 0 => 0,
             (Memory::Device, _) => 0,
             (Memory::Host, DeviceId::Cuda(_)) => 2 * ACTIVATION_SLOTS as u64,
-            // One is read; where blocks are copied ahead the next is there too.
+            // One is read; if blocks are copied ahead, the next is also there.
             (Memory::Host, DeviceId::Cpu) => 1 + u64::from(movement.ahead(ACTIVATION_SLOTS).is_some()),
         };
         let leave = moved.moving() > 0 || !self.keeps_gradients(moved.accumulates, moved.updates);
@@ -107,26 +103,26 @@ impl Offload {
         };
         let weights = moved.moving().min(movement.buffers() as u64);
         SlotBytes {
-            weights: weights * moved.block(),
+            weights: weights * moved.weights,
             gradients: gradients * moved.gradients(),
             inputs: inputs * moved.input,
         }
     }
 
-    /// Bytes that slots take in an update on the device and else not: on the CPU those through which gradients and the
-    /// trained part of a block that is otherwise frozen pass, and a slot that holds such a block and is written anew.
+    /// Bytes that slots take only in an update on the device. On the CPU these are the slots through which gradients and the
+    /// trained part of an otherwise frozen block pass, and the copy of a slot that holds such a block and is written.
     pub fn slot_bytes_of_an_update(&self, moved: &Moved, device: DeviceId) -> u64 {
         let Some(movement) = self.strategy.movement().filter(|_| device == DeviceId::Cpu) else { return 0 };
         let gradients = if moved.moving() > 0 { moved.gradients() } else { 0 };
-        match gradients < moved.block() {
-            true if movement.ahead(1).is_some() && gradients > 0 => 2 * gradients + moved.block(),
+        match gradients < moved.weights {
+            true if movement.ahead(1).is_some() && gradients > 0 => 2 * gradients + moved.weights,
             true => 2 * gradients,
             false => gradients,
         }
     }
 
-    /// The same of a forward alone, and the bytes of a slot that holds memory during its block's turn alone: on the
-    /// CPU, where none is copied ahead.
+    /// The same for inference, and the bytes of a slot that holds memory only during its block's turn: on the CPU, unless
+    /// blocks are copied ahead.
     pub fn slot_bytes_of_a_forward(&self, moved: &Moved, device: DeviceId) -> (SlotBytes, u64) {
         let all = self.slot_bytes(moved, device);
         let ahead = self.strategy.movement().is_some_and(|movement| movement.ahead(1).is_some());
@@ -136,7 +132,7 @@ impl Offload {
         }
     }
 
-    /// What is on the host instead of on the device.
+    /// Bytes on the host instead of on the device.
     pub fn host_bytes(&self, moved: &Moved) -> HostBytes {
         let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, state, .. } =
             moved;
@@ -146,13 +142,13 @@ impl Offload {
                 let own =
                     if trained > 0 && self.resident_buffers(accumulates, updates) { resident } else { 0 };
                 let separate = u64::from(self.separate_gradients(accumulates));
-                (moved.moving() + own) * moved.block() + moved.moving() * separate * moved.gradients()
+                (moved.moving() + own) * moved.weights + moved.moving() * separate * moved.gradients()
             }
             false => 0,
         };
         let inputs = if self.activations == Memory::Host { moved.inputs() * input } else { 0 };
         let all = blocks * trained + others;
-        // fp32 master weights and the rule's state; what is not in blocks crosses in buffers of its own.
+        // fp32 master weights and the rule's state. Parameters outside of blocks cross in their own buffers.
         let (masters, state, crossing) = match self.optimizer {
             Memory::Device => (0, 0, 0),
             Memory::Host => (all * 4, state, (all - in_blocks) * stored),
@@ -166,7 +162,7 @@ impl Offload {
     }
 }
 
-/// Bytes on the device through which blocks move: of weights, of gradients, and of the inputs of blocks.
+/// Bytes of slots on the device: of weights, of gradients, and of the inputs of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotBytes {
     pub weights: u64,
@@ -186,17 +182,17 @@ pub struct HostBytes {
     /// Buffers of blocks' weights and gradients, and of their inputs.
     pub blocks: u64,
     pub inputs: u64,
-    /// Buffers in which what is not in blocks that move goes to an optimizer on the host and comes back.
+    /// Buffers in which parameters outside of moving blocks cross to an optimizer on the host and back.
     pub crossing: u64,
-    /// What such an optimizer has: master weights, and its state.
+    /// Master weights and state of such an optimizer.
     pub masters: u64,
     pub state: u64,
-    /// The same where it is in files: none of the host's memory.
+    /// The same in files, which take none of the host's memory.
     pub disk: u64,
 }
 
 impl HostBytes {
-    /// Where a GPU copies to and from, the system must not move these.
+    /// Bytes that a GPU copies to and from: the system must not move them.
     pub fn page_locked(&self) -> u64 {
         self.blocks + self.inputs + self.crossing
     }
@@ -206,8 +202,8 @@ impl HostBytes {
     }
 }
 
-/// The highest moment of a block's backward, or of its gradients' way to a slot. On the CPU that takes memory while
-/// it holds something: the gradients, and the slot's once more as each parameter's is put into it, `times` in all.
+/// The highest moment of a block's backward, or of moving its gradients into a slot. On the CPU that moment holds the
+/// gradients and `times` slots: each parameter's gradient is put into a copy of the slot.
 fn leaving(block: &Cost, times: u64, device: DeviceId) -> Moment {
     let slots = Moment::workspace(match device {
         DeviceId::Cpu => times * block.gradients,

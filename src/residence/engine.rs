@@ -1,8 +1,8 @@
 //! [`Engine`]: which block is in which slot, and when it is copied.
 //!
-//! One block has its turn at a time, between [`enter`](Engine::enter) and [`leave`](Engine::leave).
-//! Weights move through as many slots as the strategy has buffers, gradients through two more. A resident block
-//! has a slot of its own, which is filled again only where its update is on the host.
+//! One block has its turn at a time, between [`enter`](Engine::enter) and [`leave`](Engine::leave). Weights move through as
+//! many slots as the strategy has buffers, and gradients through two more. A resident block has its own slot, which is
+//! filled again only if its update is on the host.
 
 mod host_updates;
 mod slots;
@@ -19,9 +19,10 @@ use super::activations::{Activations, Input};
 use super::layout::{Layout, Part};
 use super::turns::Turns;
 use crate::device::trace::Mark;
-use crate::device::{BlockStore, Side, StoreSize};
+use crate::device::{BlockStore, Buffers, Side, StoreSize};
 use crate::optim::host::Work;
-use crate::optim::{Optimizer, OptimizerConfig, squares};
+use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, squares};
+use host_updates::HostUpdates;
 pub use slots::{GRADIENT_SLOTS, Slots};
 use updates::Updates;
 
@@ -30,7 +31,7 @@ use updates::Updates;
 pub enum Pass {
     Forward,
     Backward,
-    /// Forward, which the next forward follows.
+    /// Forward that is followed by the next forward.
     Inference,
 }
 
@@ -44,7 +45,7 @@ impl Pass {
         }
     }
 
-    /// Turns from that of `block` to that of `other`, of `count`; `None` where that was before.
+    /// Turns from `block` to `other`, of `count`; `None` if the turn of `other` was before.
     fn turns(self, block: usize, other: usize, count: usize) -> Option<usize> {
         match self {
             Self::Forward => other.checked_sub(block),
@@ -60,20 +61,20 @@ pub struct Engine {
     layouts: Vec<Arc<Layout>>,
     size: StoreSize,
     movement: Arc<dyn Movement>,
-    /// Of the slots, on autodiff or not.
+    /// The device of the slots.
     device: Device,
-    /// What the name of a block's parameter begins with, before the block's number: `model.layers`.
+    /// Beginning of the names of the blocks' parameters, before the block's number: `model.layers`.
     prefix: &'static str,
-    /// Of inputs that wait on the host for backward.
+    /// The inputs that wait on the host for backward.
     pub activations: Option<Activations>,
     slots: Slots,
     turn: Option<(usize, usize)>,
-    /// By block: whether its gradients are those of this step, to which more are added.
+    /// By block: whether it has gradients of this step, to which later ones are added.
     summed: Vec<bool>,
-    /// By block, the sum of its squared gradients; empty unless they are wanted.
+    /// By block: the sum of its squared gradients, if it is wanted.
     squares: Vec<Option<Tensor<1>>>,
     wants_squares: bool,
-    /// One each: an update needs no more, since optimizers work element by element.
+    /// By block: one id for all its parameters, since optimizers work element by element.
     ids: Vec<ParamId>,
     updates: Updates,
 }
@@ -118,13 +119,13 @@ impl Engine {
         self.store.clear(slot);
     }
 
-    /// Brings the first elements of a block's buffer.
+    /// Begins to copy the first elements of a block's buffer into a slot.
     fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         self.expect(side, block);
         self.store.fill(slot, side, block, elements);
     }
 
-    /// Sends what changes: trainable parameters or their gradients.
+    /// Begins to copy trainable parameters or their gradients to the host.
     fn send(&mut self, slot: usize, side: Side, block: usize) {
         self.collect(block);
         self.store.send(slot, side, block, self.layouts[block].trainable_elements());
@@ -132,16 +133,30 @@ impl Engine {
 }
 
 impl Turns for Engine {
-    fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer, wants_squares: bool) {
-        self.begin_updates(config, optimizer, wants_squares);
+    fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer) {
+        self.updates = match (optimizer, config.rule()) {
+            (Optimizer::OnHost(host), _) => {
+                let trainable = self.layouts.iter().map(|layout| layout.trainable_elements()).collect();
+                let mut updates = HostUpdates::new(host.worker().clone(), trainable);
+                for block in self.trained() {
+                    updates.adopt(&mut *self.store, self.size.dtype, block, self.ids[block]);
+                }
+                Updates::OnHost(updates)
+            }
+            (_, Some(rule)) => Updates::OnDevice(Box::new(DeviceOptimizer::new(rule))),
+            (_, None) => Updates::Nobody,
+        };
     }
 
-    /// Brings a block into a slot, and issues the copies of those that come ahead of their turn. Gives the
-    /// block's parameters: views of the slot, outside of autodiff.
+    fn want_squares(&mut self) {
+        self.wants_squares = true;
+    }
+
+    /// The parameters are views of the block's slot.
     fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor> {
         assert!(self.turn.is_none(), "block {block} comes while {:?} has its turn", self.turn);
         if self.movement.host_waits() {
-            // What came before, a head or an embedding, hides no copy either.
+            // The head or the embedding before it hides no copy either.
             self.store.wait();
         }
         let slot = self.slots.of(block).unwrap_or_else(|| self.load(block, block, pass));
@@ -159,7 +174,7 @@ impl Turns for Engine {
         self.layouts[block].parts.iter().map(|part| self.store.view(slot, part.first, &part.shape)).collect()
     }
 
-    /// Ends a block's turn. Where none is copied ahead, one that moves is on the host alone again.
+    /// If blocks are not copied ahead, one that moves is only on the host again.
     fn leave(&mut self, block: usize) {
         let (turn, slot) = self.turn.take().expect("a block that leaves has entered");
         assert_eq!(turn, block, "the block whose turn it is leaves");
@@ -176,9 +191,7 @@ impl Turns for Engine {
         }
     }
 
-    /// Takes the gradients of the block whose turn it is, of its trainable parameters in the layout's order, added
-    /// to those of earlier micro-batches, and sends them to the host. Where they stay with a resident block, they
-    /// are sent once, for an update on the host.
+    /// Sends the sums to the host. If they stay with a resident block, they are sent once, for an update on the host.
     fn take_gradients(&mut self, block: usize, gradients: Vec<DispatchTensor>) {
         assert_eq!(self.turn.map(|(turn, _)| turn), Some(block), "gradients come during a block's turn");
         if gradients.is_empty() {
@@ -218,21 +231,11 @@ impl Turns for Engine {
         &self.layouts[block]
     }
 
-    /// The full name of a block's parameter.
-    fn name(&self, block: usize, part: usize) -> String {
-        format!("{}.{block}.{}", self.prefix, self.layouts[block].parts[part].name)
-    }
-
-    /// Makes the buffers that inputs of up to `elements` elements wait in, where they wait on the host.
-    ///
-    /// # Panics
-    /// When the host or the device has not enough memory.
     fn make_room(&mut self, elements: usize) {
         let dtype = self.size.dtype;
         self.activations.iter_mut().for_each(|activations| activations.make_room(elements, dtype));
     }
 
-    /// Keeps a block's input for backward.
     fn keep(&mut self, block: usize, x: Tensor<2>) -> Input {
         match &mut self.activations {
             None => Input::OnDevice(Box::new(x)),
@@ -240,7 +243,6 @@ impl Turns for Engine {
         }
     }
 
-    /// An input that was kept, to be read until the block's activations are released.
     fn restore(&mut self, block: usize, input: Input) -> Tensor<2> {
         match (input, &mut self.activations) {
             (Input::OnHost(ticket), Some(activations)) => activations.restore(block, ticket),
@@ -249,9 +251,16 @@ impl Turns for Engine {
         }
     }
 
-    /// What it leaves in the place of weights is lost.
     fn discard(&mut self) {
-        self.forget();
+        let blocks = self.take_summed();
+        if let Updates::OnHost(updates) = &mut self.updates {
+            // Gradients have replaced the weights of these blocks; the masters still have them. A resident block has its own.
+            let lost =
+                |block: &usize| self.size.buffers[*block] == Buffers::One && !self.slots.is_resident(*block);
+            for block in blocks.into_iter().filter(lost) {
+                updates.restore(&mut *self.store, block, self.ids[block]);
+            }
+        }
     }
 
     fn movement(&self) -> Arc<dyn Movement> {
@@ -263,7 +272,9 @@ impl Turns for Engine {
     }
 
     fn update_on_arrival(&mut self, work: Work) {
-        self.begin_on_arrival(work);
+        if let Updates::OnHost(updates) = &mut self.updates {
+            updates.on_arrival = Some(work);
+        }
     }
 
     fn release_input(&mut self, block: usize) {

@@ -1,8 +1,8 @@
-//! The fewest copies that any order of the blocks' turns must make.
+//! The fewest copies that a step over blocks must make, in any order.
 
 use super::{Memory, Offload};
 
-/// What an update changes of each block.
+/// How much of each block an update changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Updated {
     Nothing,
@@ -10,7 +10,7 @@ pub enum Updated {
     Whole,
 }
 
-/// Copies of one block's weights in forward and backward of a step, and of its gradients in backward.
+/// Copies in a step, in blocks: of weights in forward and in backward, and of gradients in backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
     pub forward_to_device: usize,
@@ -20,10 +20,10 @@ pub struct Copies {
 }
 
 impl Offload {
-    /// Of a step over `layers` blocks in `micro_batches`. Where a pass turns round, as many blocks as
-    /// there are slots are there already. What they held is stale after an update, unless that is one on the device of
-    /// a part of each block. Sums of gradients come back for each micro-batch but the first. Resident blocks cross once
-    /// for an update on the host, and their gradients also where nothing keeps them.
+    /// The copies of a step over `layers` blocks in `micro_batches`. Where forward turns into backward, and back, as many
+    /// blocks as there are slots are already there. After an update these are stale, unless it is on the device and
+    /// changes only a part of each block. Sums of gradients come back for each micro-batch but the first. Resident blocks
+    /// cross once for an update on the host; their gradients also cross if nothing keeps them.
     pub fn fewest_copies(&self, layers: usize, micro_batches: usize, updated: Updated) -> Copies {
         let resident = self.resident_blocks.count(layers);
         let moving = layers - resident;
@@ -43,7 +43,7 @@ impl Offload {
         }
     }
 
-    /// Of a block's weights in a forward alone, forward after forward: what is in all slots but one can stay there.
+    /// The copies of weights in a forward that follows another: all slots but one can keep their blocks.
     pub fn fewest_copies_of_a_forward(&self, layers: usize) -> usize {
         let moving = layers - self.resident_blocks.count(layers);
         match self.buffers().min(moving) {

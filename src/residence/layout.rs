@@ -1,4 +1,4 @@
-//! [`Layout`]: where each parameter of a block lies in the block's flat buffer.
+//! [`Layout`]: the place of each parameter of a block in the block's flat buffer.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ const ALIGNMENT: usize = 512;
 /// One parameter of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Within the block: `self_attn.q_proj.weight`.
+    /// Name within the block: `self_attn.q_proj.weight`.
     pub name: String,
     pub id: ParamId,
     pub shape: Vec<usize>,
@@ -27,26 +27,26 @@ impl Part {
     }
 }
 
-/// The parameters of a block in the order of its table, trainable ones before frozen ones: gradients and updates
-/// are a buffer's beginning. Every block has the same.
+/// The parameters of a block in the order of the table, but trainable ones before frozen ones, so that gradients and updates
+/// take the beginning of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub parts: Vec<Part>,
-    /// How many of the parts are trainable.
+    /// Number of trainable parts.
     pub trainable: usize,
-    /// Of the whole buffer; what lies between the parameters is zero.
+    /// Elements of the whole buffer; gaps between parameters are zero.
     pub elements: usize,
-    /// The parts' numbers in the order of the table.
+    /// The numbers of the parts in the order of the table.
     pub made: Vec<usize>,
 }
 
 impl Layout {
-    /// Of the entries whose names begin with a block's: `model.layers.0.`
+    /// The layout of the entries whose names begin with the name of a block: `model.layers.0.`
     pub fn of(entries: &[Entry], block: &str) -> Self {
         Self::over(entries.iter().filter_map(|entry| Some((entry, entry.name.strip_prefix(block)?))))
     }
 
-    /// Of these entries, each with its name within the buffer.
+    /// The layout of these entries, each with its name within the block.
     pub fn over<'e>(entries: impl Iterator<Item = (&'e Entry, &'e str)>) -> Self {
         let mut own: Vec<_> = entries.enumerate().collect();
         own.sort_by_key(|(_, (entry, _))| !entry.trainable);
@@ -78,7 +78,7 @@ impl Layout {
         self.parts.iter().position(|part| part.name == name)
     }
 
-    /// The parameters of its block, flat and outside of autodiff, each with its part.
+    /// The parameters of a block, flat and outside of autodiff, each with its part.
     pub fn values<M: Module>(&self, block: &M) -> Vec<(&Part, Tensor<1>)> {
         let parts = self.parts.iter().map(|part| (part.id, part)).collect();
         let mut visitor = Values { parts, found: Vec::new() };

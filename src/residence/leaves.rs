@@ -1,7 +1,7 @@
-//! [`Leaves`]: a block's parameters in a graph of its own.
+//! [`Leaves`]: the parameters of a block in a graph of its own.
 //!
-//! Backward is differentiated on leaves made of the views of the slot, so that no node that outlives the turn of a
-//! block that moves refers to it.
+//! Backward differentiates with respect to leaves that are views of the slot, so that no node of the graph refers to the slot
+//! after the turn of a block that moves.
 
 use burn::backend::DispatchTensor;
 use burn::tensor::{Gradients, Tensor};
@@ -13,13 +13,13 @@ use crate::params::source::Source;
 pub struct Leaves {
     blocks: Offloaded,
     block: usize,
-    /// In the layout's order: trainable ones, and then frozen ones, which are constants.
+    /// In the layout's order: trainable ones first, then frozen ones, which are constants.
     tensors: Vec<Tensor<1>>,
     trainable: usize,
 }
 
 impl Leaves {
-    /// Brings a block in.
+    /// Brings a block to the device.
     pub fn new(blocks: &Offloaded, block: usize, pass: Pass) -> Self {
         let parameters = blocks.engine().enter(block, pass);
         let trainable = blocks.engine().layout(block).trainable;
@@ -49,17 +49,18 @@ impl Leaves {
         engine.leave(block);
     }
 
-    /// Of the trainable parameters, in the layout's order.
+    /// The gradients of the trainable parameters, in the layout's order.
     ///
     /// # Panics
     /// When one has no gradient.
     pub fn gradients(self, found: &mut Gradients) -> Vec<DispatchTensor> {
         let Self { blocks, block, tensors, trainable } = self;
         let gradient = |(part, leaf): (usize, Tensor<1>)| {
-            let gradient = leaf.grad_remove(found);
-            gradient
-                .unwrap_or_else(|| panic!("{} has no gradient", blocks.engine().name(block, part)))
-                .into_dispatch()
+            let missing = || {
+                let layout = blocks.engine().layout(block).clone();
+                panic!("{} of block {block} has no gradient", layout.parts[part].name)
+            };
+            leaf.grad_remove(found).unwrap_or_else(missing).into_dispatch()
         };
         tensors.into_iter().take(trainable).enumerate().map(gradient).collect()
     }

@@ -1,4 +1,4 @@
-//! [`Offloaded`]: the blocks of a network that live elsewhere and come for their turns, as the network uses them.
+//! [`Offloaded`]: the network's view of blocks that live elsewhere and come for their turns.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,10 +18,10 @@ use crate::device::{Buffers, Side, StoreSize};
 use crate::params::source::Source;
 use crate::params::table::{Table, Tuning};
 
-/// A block's computation: its number, the source of its parameters, and its input.
+/// Computes a block from its number, the source of its parameters, and its input.
 pub type Compute = Arc<dyn Fn(usize, &Source, Tensor<2>) -> Tensor<2> + Send + Sync>;
 
-/// Blocks of equal layout in their order: on the host or, where they are resident, on the device; or divided among ranks.
+/// The blocks of a network in order: on the host, resident on the device, or divided among ranks.
 #[derive(Clone)]
 pub struct Offloaded(Arc<Shared>);
 
@@ -42,11 +42,11 @@ impl fmt::Debug for Offloaded {
 }
 
 impl Offloaded {
-    /// Takes `count` blocks one by one, each made by `make` on the device, to the host or to slots of their own;
-    /// `None` where none moves. `table`: the network's parameters.
+    /// Makes `count` blocks one by one on the device, and moves each to the host or to its own slot; `None` if blocks do not
+    /// move. `table`: the network's parameters.
     ///
     /// # Panics
-    /// When the host or the device has not enough memory.
+    /// When the host or the device does not have enough memory.
     pub fn new<M: Module>(
         placement: Placement,
         prefix: &'static str,
@@ -97,8 +97,8 @@ impl Offloaded {
         Some(Self::of(Box::new(engine), format!("{offload:?}"), keeps, source))
     }
 
-    /// The same of blocks whose weights are divided among ranks: each keeps its part of what `make` makes. All ranks make
-    /// the same.
+    /// As [`new`](Self::new), for blocks whose weights are divided among ranks. All ranks make the same blocks, and each
+    /// keeps its part.
     pub fn divided<M: Module>(
         sharding: &Sharding,
         prefix: &'static str,
@@ -117,8 +117,8 @@ impl Offloaded {
         Self(Arc::new(Shared { engine, home, keeps, device, dtype, tuning }))
     }
 
-    /// [tokens, hidden_size] through all blocks. What backward needs is kept: the input of each block that moves, and
-    /// of resident ones what `recomputes` says.
+    /// Computes x, [tokens, hidden_size], through all blocks, and keeps what backward needs: the input of each block that
+    /// moves, and of a resident block its input or its graph.
     pub fn run(&self, x: Tensor<2>, compute: &Compute) -> Tensor<2> {
         let movement = self.engine().movement();
         self.0.keeps.iter().enumerate().fold(x, |x, (i, keeps)| match keeps {
@@ -127,7 +127,7 @@ impl Offloaded {
         })
     }
 
-    /// The same without a backward: of one forward after the other.
+    /// As [`run`](Self::run) without a backward.
     pub fn infer(
         &self,
         x: Tensor<2>,
@@ -136,7 +136,7 @@ impl Offloaded {
         (0..self.0.keeps.len()).fold(x.inner(), |x, i| self.through(i, Pass::Inference, x, &mut compute))
     }
 
-    /// x outside of autodiff through one block.
+    /// Computes x, outside of autodiff, through one block.
     pub(super) fn through(
         &self,
         block: usize,
@@ -150,7 +150,7 @@ impl Offloaded {
         y
     }
 
-    /// A source of a block's parameters, given in the layout's order.
+    /// A source of the parameters of a block, which are given in the layout's order.
     pub(super) fn source(&self, block: usize, parameters: &[DispatchTensor]) -> Source {
         let layout = self.engine().layout(block).clone();
         let given = layout.made.iter().map(|part| (layout.parts[*part].id, parameters[*part].clone()));
@@ -162,7 +162,7 @@ impl Offloaded {
     }
 }
 
-/// Of each block, whose parameters have this before its number in their names.
+/// The layouts of all blocks; the names of their parameters begin with `prefix` and the block's number.
 fn layouts(prefix: &str, count: usize, table: &Table) -> Vec<Arc<Layout>> {
     (0..count).map(|i| Arc::new(Layout::of(&table.entries, &format!("{prefix}.{i}.")))).collect()
 }

@@ -1,4 +1,4 @@
-//! [`Resident`]: a module's own parameters, which stay on the device.
+//! [`Resident`]: the parameters of a module itself, which stay on the device.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ pub struct Resident<M> {
     table: Arc<Table>,
     gradients: GradientSet,
     optimizer: Optimizer,
-    /// Has gradients and optimizer in their place where ranks divide them.
+    /// If ranks divide gradients and optimizer, they are here instead.
     sharded: Option<ShardedModule>,
 }
 
 impl<M: Module> Resident<M> {
     /// # Panics
-    /// When the host has not enough memory for the state of an optimizer there.
+    /// When the host does not have enough memory for the state of an optimizer there.
     pub fn new(module: M, table: Arc<Table>, mut optimizer: Optimizer) -> Self {
         optimizer.adopt(&module);
         Self { module: Some(module), table, gradients: GradientSet::default(), optimizer, sharded: None }
@@ -58,12 +58,12 @@ impl<M: Module> Resident<M> {
         &self.optimizer
     }
 
-    /// All of the network's parameters, also those that are not the module's.
+    /// The table of all parameters of the network, including those that are not in the module.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// What the updates of one step share on the device.
+    /// Visits the state that the updates of a step share on the device.
     pub fn visit_shared(&mut self, device: &Device, visit: &mut Visit) {
         if let Optimizer::OnDevice(optimizer) = &mut self.optimizer {
             optimizer.visit_shared(device, visit);
@@ -75,7 +75,7 @@ impl<M: Module> Resident<M> {
         &mut self.gradients
     }
 
-    /// Puts other values in the place of some parameters; they are flat and outside of autodiff.
+    /// Replaces the values of some parameters; the new ones are flat and outside of autodiff.
     pub fn replace(&mut self, values: HashMap<ParamId, Tensor<1>>) {
         let module = self.module.take().expect("between updates");
         self.module = Some(update_each(module, values, |_, _, value| value));

@@ -19,7 +19,7 @@ const AUTO: &str = "auto";
 impl ResidentBlocks {
     pub const VALUES: Values = Values::WholeOr { least: 0, most: MAX_LAYERS, words: &[AUTO] };
 
-    /// Of `layers` blocks; `"auto"` without a limit is all of them.
+    /// The number of resident blocks of `layers`; `"auto"` without a limit means all.
     pub fn count(self, layers: usize) -> usize {
         match self {
             Self::Count(count) => count.min(layers),
@@ -27,10 +27,10 @@ impl ResidentBlocks {
         }
     }
 
-    /// By block, whether it stays: the first and then evenly over the network, ⌊k · layers / count⌋. Between two of
-    /// them the copies of the moving ones go on behind the computation of one more block; side by side they would
-    /// leave the bus idle for their turns, as all slots are full. The first one hides the copy of the next after an
-    /// update, and the last gradients' way to the host.
+    /// By block, whether it stays: the first, and then evenly over the network, ⌊k · layers / count⌋. A resident block gives
+    /// the copies of its moving neighbours the time of one more computation. Side by side resident blocks would leave the
+    /// bus idle during their turns, since all slots are full. The first block hides the copy of the next one after an
+    /// update, and the last gradients' copy to the host.
     pub fn places(self, layers: usize) -> Vec<bool> {
         let count = self.count(layers);
         let mut stays = vec![false; layers];

@@ -1,5 +1,4 @@
-//! An engine whose store writes down what is asked of it: the order in which blocks pass through slots, and what it
-//! must not do.
+//! Tests with a store that records all calls: the order in which blocks pass through slots, and what must not happen.
 
 mod host_optimizer;
 mod layout;
@@ -24,7 +23,7 @@ use crate::optim::{AdamW, Optimizer, OptimizerConfig, StepSize};
 use crate::params::table::{Entry, Group};
 use crate::words::DeviceId;
 
-/// Of a block with two parameters of so many elements.
+/// The layout of a block with two parameters of so many elements.
 fn layout(elements: usize, dtype: DType) -> Layout {
     let entry = |name: &str| Entry {
         name: format!("blocks.0.{name}"),
@@ -50,7 +49,7 @@ enum Act {
     GiveBack(usize),
 }
 
-/// Writes down what is asked of it, and counts the elements that come to the device and leave it.
+/// Records all calls, and counts the elements that come to the device and leave it.
 struct Recorder(Arc<Mutex<Vec<Act>>>, Arc<Mutex<[usize; 2]>>);
 
 impl Recorder {
@@ -109,7 +108,7 @@ impl BlockStore for Recorder {
     }
 }
 
-/// Of so many blocks, as they are placed.
+/// An engine of so many blocks.
 fn engine(acts: &Arc<Mutex<Vec<Act>>>, placement: Placement, blocks: usize) -> Engine {
     let Placement { offload, accumulates, updates, .. } = placement;
     let layout = layout(3, DType::F32);
@@ -117,7 +116,7 @@ fn engine(acts: &Arc<Mutex<Vec<Act>>>, placement: Placement, blocks: usize) -> E
     let keeps = offload.keeps_gradients(accumulates, updates);
     let mut slots = Slots::new(&resident, offload.buffers(), keeps, true);
     let buffers: Vec<_> = resident.iter().map(|stays| placement.buffers(*stays, true)).collect();
-    // What has no buffer on the host is in its slot from the beginning.
+    // A block without a buffer on the host is in its slot from the beginning.
     for block in (0..blocks).filter(|block| buffers[*block] == Buffers::None) {
         slots.take(block, block, Pass::Forward);
     }
@@ -134,7 +133,7 @@ fn engine(acts: &Arc<Mutex<Vec<Act>>>, placement: Placement, blocks: usize) -> E
     Engine::new(store, vec![layout.into(); blocks], (size, slots), movement, Device::flex(), "blocks")
 }
 
-/// With three slots.
+/// Overlap with three slots.
 fn overlap() -> Offload {
     Offload::of(Strategy::Overlap(Overlap::default()))
 }
@@ -150,7 +149,7 @@ fn forward(engine: &mut Engine, count: usize) {
     }
 }
 
-/// Where `act` comes first.
+/// The first place of `act`.
 fn place(acts: &[Act], act: &Act) -> usize {
     acts.iter().position(|other| other == act).unwrap_or_else(|| panic!("{act:?} is not in {acts:?}"))
 }

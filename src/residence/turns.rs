@@ -1,4 +1,4 @@
-//! [`Turns`]: blocks that come to the device for their turns, wherever they are between them.
+//! [`Turns`]: blocks that come to the device for their turns, wherever they live between turns.
 
 use std::sync::Arc;
 
@@ -15,19 +15,22 @@ use crate::optim::{Optimizer, OptimizerConfig};
 
 /// One block has its turn at a time, between [`enter`](Self::enter) and [`leave`](Self::leave).
 pub trait Turns: ParameterStore + Send {
-    /// Takes the blocks' updates over, before the first backward. `optimizer`: of the network's other parameters,
-    /// whose worker on the host serves blocks too. `wants_squares`: whether squares of gradients are added up.
-    fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer, wants_squares: bool);
+    /// Takes over the blocks' updates, before the first backward. `optimizer`: of the network's other parameters; its worker
+    /// on the host also serves blocks.
+    fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer);
 
-    /// Brings a block in, and begins to bring those that come ahead of their turn. Gives the block's parameters in the
-    /// layout's order, outside of autodiff.
+    /// Adds up the squares of gradients from now on, unless that is done anyway.
+    fn want_squares(&mut self) {}
+
+    /// Brings a block to the device, and begins to bring those that come ahead of their turns. Returns the block's parameters
+    /// in the layout's order, outside of autodiff.
     fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor>;
 
     /// Ends a block's turn.
     fn leave(&mut self, block: usize);
 
-    /// Takes the gradients of the block whose turn it is, of its trainable parameters in the layout's order, to be
-    /// added to those of earlier micro-batches.
+    /// Takes the gradients of the block whose turn it is, for its trainable parameters in the layout's order, and adds them
+    /// to those of earlier micro-batches.
     fn take_gradients(&mut self, block: usize, gradients: Vec<DispatchTensor>);
 
     /// Forgets the gradients so far.
@@ -35,21 +38,18 @@ pub trait Turns: ParameterStore + Send {
 
     fn layout(&self, block: usize) -> &Arc<Layout>;
 
-    /// The full name of a block's parameter.
-    fn name(&self, block: usize, part: usize) -> String;
-
     fn movement(&self) -> Arc<dyn Movement>;
 
-    /// Moves blocks another way from now on, where they can.
+    /// Moves blocks in another way from now on, if they can.
     fn follow(&mut self, _movement: Arc<dyn Movement>) {}
 
-    /// From now on, and until the update, gradients are the last of this step: updates may begin as they arrive.
+    /// From now on until the update, gradients are the last of this step: updates may begin as they arrive.
     fn update_on_arrival(&mut self, _work: Work) {}
 
-    /// Makes the buffers that inputs of up to `elements` elements wait in, where they wait on the host.
+    /// If inputs of blocks wait on the host, makes buffers for inputs of up to `elements` elements.
     ///
     /// # Panics
-    /// When the host or the device has not enough memory.
+    /// When the host or the device does not have enough memory.
     fn make_room(&mut self, _elements: usize) {}
 
     /// Keeps a block's input for backward.
@@ -57,7 +57,7 @@ pub trait Turns: ParameterStore + Send {
         Input::OnDevice(Box::new(x))
     }
 
-    /// An input that was kept, to be read until it is [released](Self::release_input).
+    /// The input that was kept; it may be read until it is [released](Self::release_input).
     fn restore(&mut self, _block: usize, input: Input) -> Tensor<2> {
         match input {
             Input::OnDevice(x) => *x,

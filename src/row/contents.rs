@@ -10,14 +10,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::data::{Corpus, Data, Split, TextSource, Tokenizer, TokenizerSource};
-use crate::params::WeightsFrom;
-use crate::params::{peft, weights};
+use crate::params::{WeightsFrom, peft, weights};
 use crate::recipe::Cell;
 use crate::row::Inputs;
-use crate::words::Bytes;
-use crate::words::cache;
-use crate::words::files;
 use crate::words::text::hex;
+use crate::words::{Bytes, cache, files};
 
 /// Checksums of files from this size on are remembered between runs; smaller ones take no time.
 const REMEMBERED: u64 = 1 << 20;
@@ -61,8 +58,8 @@ impl<'a> Contents<'a> {
         Self { notify, folder: cache::folder().map(|folder| folder.join("contents")), known: HashMap::new() }
     }
 
-    /// SHA-256 of what the cell reads, by dotted key. Files that cannot be read have none: the cell itself says
-    /// what is wrong with them, and is another one when they are there.
+    /// SHA-256 of what the cell reads, by dotted key. Files that cannot be read have none: the cell itself reports what is
+    /// wrong with them, and has another row once they can be read.
     pub fn inputs(&mut self, cell: &Cell) -> Inputs {
         let of = |(key, reads): (&str, Reads)| {
             let known = self.known.get(&reads).cloned();
@@ -189,7 +186,7 @@ impl Reads {
         }
     }
 
-    /// `None` where the setting names nothing that could be read.
+    /// `None` where nothing can be read.
     fn files(&self) -> Option<Vec<PathBuf>> {
         match self {
             Self::Weights(folder) => weights::files(folder).ok(),

@@ -1,4 +1,4 @@
-//! [`Row`]: everything that is known about one finished cell, stored as one JSON file.
+//! [`Row`]: everything known about one finished cell, stored as one JSON file.
 
 pub mod contents;
 
@@ -133,12 +133,12 @@ impl Row {
         name(&self.key, self.repeat)
     }
 
-    /// Of several rows of a cell the one of the highest worth counts: a skipped one least, then the newest.
+    /// Of several rows of a cell the one with the highest worth counts: a skipped one least, then the newest.
     pub fn worth(&self) -> (bool, &str) {
         (self.status != Status::Skipped, &self.environment.date)
     }
 
-    /// Whether the row's key is that of its content; a row without inputs says nothing of that.
+    /// Whether the row's key is that of its content; true of a row without inputs, which cannot say.
     pub fn is_named_rightly(&self) -> bool {
         let key = |inputs| key(&self.cell, &self.environment.device.name, inputs);
         self.inputs.as_ref().is_none_or(|inputs| self.key == key(inputs))

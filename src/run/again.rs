@@ -1,9 +1,9 @@
-//! [`TryAgain`]: what stops a run and may pass, so that the same command is worth another try.
+//! [`TryAgain`]: an error that may pass, so that the same command is worth another try.
 
-/// `EX_TEMPFAIL` of sysexits.h: batch systems start such a job again.
+/// `EX_TEMPFAIL` of sysexits.h: a batch system may start such a job again.
 pub const EXIT_TRY_AGAIN: u8 = 75;
 
-/// A device that stays busy, a disk that is full. Finished rows stay, and the next run goes on from them.
+/// Such as a device that stays busy or a full disk. Finished rows stay, and the next run goes on from them.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{message}")]
 #[diagnostic(help("{help}"))]

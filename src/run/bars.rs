@@ -1,5 +1,5 @@
-//! [`Bars`]: progress on a terminal, with one bar over the cells and one over the steps of the
-//! running cell; finished cells stay above them as lines.
+//! [`Bars`]: progress on a terminal, with one bar for the cells and one for the steps of the running cell. Finished cells
+//! stay above them as lines.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -8,14 +8,13 @@ use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, P
 
 use super::progress::{Label, Progress, ended, preparing, skipped};
 use crate::row::{Row, Status};
+use crate::train::protocol::Advance;
 use crate::words::streams::tell;
 
 pub struct Bars {
     all: MultiProgress,
     cells: ProgressBar,
     steps: ProgressBar,
-    /// The running cell's name.
-    running: Mutex<String>,
     pace: Mutex<Pace>,
 }
 
@@ -28,13 +27,7 @@ impl Bars {
         };
         let cells = bar("{bar:30} {pos}/{len} cells  {msg}");
         let steps = bar("{bar:30} {pos}/{len} steps  {msg}");
-        Self { all, cells, steps, running: Mutex::default(), pace: Mutex::default() }
-    }
-
-    /// Says which cell the steps are of.
-    fn name_cell(&self) {
-        let name = self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.steps.set_message(name.clone());
+        Self { all, cells, steps, pace: Mutex::default() }
     }
 
     /// Applies `change` and shows the time left.
@@ -58,20 +51,20 @@ impl Progress for Bars {
     fn cell_started(&self, cell: &Label) {
         self.steps.reset();
         self.steps.set_length(cell.steps.unwrap_or(0) as u64);
-        *self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = cell.to_string();
-        self.name_cell();
+        self.steps.set_message(cell.to_string());
         self.pace(|pace| pace.start(cell.work, Instant::now()));
     }
 
-    fn preparing(&self, cell: &Label, tuned: usize) {
-        self.steps.set_message(preparing(cell, tuned));
-    }
-
-    fn step(&self, done: usize, of: usize) {
-        self.name_cell();
-        self.steps.set_length(of as u64);
-        self.steps.set_position(done as u64);
-        self.pace(|pace| pace.share = done as f64 / of.max(1) as f64);
+    fn cell_advanced(&self, cell: &Label, advance: Advance) {
+        match advance {
+            Advance::Preparing { tuned } => self.steps.set_message(preparing(cell, tuned)),
+            Advance::Step { done, of } => {
+                self.steps.set_message(cell.to_string());
+                self.steps.set_length(of as u64);
+                self.steps.set_position(done as u64);
+                self.pace(|pace| pace.share = done as f64 / of.max(1) as f64);
+            }
+        }
     }
 
     fn cell_ended(&self, cell: &Label, row: &Row) {
@@ -98,16 +91,16 @@ impl Progress for Bars {
     }
 }
 
-/// The time left, from the operations per second of the cells so far.
+/// Estimates the time left from the operations per second of the cells so far.
 #[derive(Debug, Default)]
 struct Pace {
     /// Operations of all cells, of the finished ones and of the running one.
     total: f64,
     done: f64,
     running: f64,
-    /// Of the running cell's work, how much is done.
+    /// The share of the running cell's work that is done.
     share: f64,
-    /// Time the finished cells took.
+    /// Time of the finished cells.
     spent: Duration,
     started: Option<Instant>,
 }
@@ -117,7 +110,7 @@ impl Pace {
         (self.running, self.share, self.started) = (work, 0.0, Some(now));
     }
 
-    /// A cell that did not run to its end says nothing about the pace: it leaves the count.
+    /// A cell that did not run to its end says nothing about the pace, so it does not count.
     fn finish(&mut self, whole: bool, now: Instant) {
         let took = self.started.take().map(|start| now - start).unwrap_or_default();
         if whole {
@@ -132,7 +125,7 @@ impl Pace {
     /// `None` until the first step of the first cell is done.
     fn left(&self, now: Instant) -> Option<Duration> {
         let done = self.done + self.running * self.share;
-        // Before the running cell's first step its time would count without its work.
+        // Before the first step of the running cell its time would count without any work.
         let running = self.started.filter(|_| self.share > 0.0).map(|start| now - start).unwrap_or_default();
         let left = (self.spent + running).as_secs_f64() / done * (self.total - done).max(0.0);
         Duration::try_from_secs_f64(left).ok().filter(|_| done > 0.0)

@@ -1,16 +1,16 @@
-//! Which build of the runner this is, and which finished rows another one measured.
+//! The build of this runner, and finished rows of other builds.
 
 use itertools::Itertools;
 
 use crate::row::Row;
 use crate::words::text::and;
 
-/// Hash of the sources and the profile this program was built from.
+/// Hash of the sources and the profile of this program.
 pub const SOURCES: &str = env!("RUNNER_BUILD");
-/// The commit of these sources, `-dirty` where they have changed since; empty when unknown.
+/// The commit of these sources, with `-dirty` if they have changed since; empty if unknown.
 pub const COMMIT: &str = env!("RUNNER_COMMIT");
 
-/// What the user should know of finished rows that another build measured; `None` where there are none.
+/// A notice of finished rows that another build measured; `None` if there are none.
 pub fn stale_notice<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<String> {
     let stale: Vec<&str> = rows
         .filter(|row| row.environment.build != SOURCES)

@@ -1,5 +1,5 @@
-//! [`ChildOutput`]: what a cell's processes print, read on threads of their own so that no process
-//! ever blocks on a full pipe and a pipe that stays open never blocks the runner. [`Lines`] is its other end.
+//! [`ChildOutput`]: the output of a cell's processes. Threads read it into [`Lines`], its other end, so that no process
+//! blocks on a full pipe, and a pipe that stays open does not block the runner.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -13,27 +13,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::train::protocol::Event;
 
-/// Longest line that is read as an event: the result of a cell with a million steps has 64 MB.
-const EVENT_LINE: u64 = 128 << 20;
-/// Longest piece of a line of other output that is looked at.
+/// Longest line that is read as an event. A result has some 200 bytes for each step, so five million steps fit.
+const EVENT_LINE: u64 = 1 << 30;
+/// Longest piece of another line that is read.
 const TEXT_LINE: u64 = 4 << 10;
-/// Lines of other output that a reason may quote.
+/// How many other lines a reason may quote.
 const TAIL: usize = 8;
-/// Rust's last words when an allocation is refused.
+/// Rust's message when an allocation is refused, before and after its size.
 const ALLOCATION: (&str, &str) = ("memory allocation of ", " bytes failed");
 
-/// What a process prints.
+/// A line that a process prints.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
     Event(Event),
     Text(String),
-    /// No more comes on standard output.
+    /// Standard output has ended.
     End,
 }
 
-/// Where the lines of a cell's processes go.
-#[derive(Clone)]
+/// Takes the lines of a cell's processes.
+#[derive(Clone, Debug)]
 pub struct Lines(Sender<(usize, Line)>);
 
 /// The output of all processes of a cell, by rank.
@@ -42,28 +42,18 @@ pub struct ChildOutput {
     pub ranks: Vec<LastWords>,
 }
 
-/// What a process said apart from events.
+/// The last lines of a process that were no events.
 #[derive(Default)]
 pub struct LastWords {
     tail: VecDeque<String>,
-    /// Size of the allocation that was refused, if the process said so.
+    /// Size of the allocation that was refused, if the process has reported one.
     pub refused_allocation: Option<u64>,
-    /// Whether no more events can come.
+    /// Whether its standard output has ended: no event follows.
     pub ended: bool,
 }
 
-/// What [`ChildOutput::next`] came back with.
-pub enum Received {
-    /// Of this rank.
-    Event(usize, Event),
-    /// Nothing, or nothing of interest.
-    Nothing,
-    /// All pipes are closed.
-    End,
-}
-
 impl ChildOutput {
-    /// Of so many ranks; it ends when all copies of the other end are gone.
+    /// The two ends for so many ranks. The output ends when all copies of `Lines` are gone.
     pub fn of(ranks: usize) -> (Self, Lines) {
         let (to, lines) = channel();
         (Self { lines, ranks: (0..ranks).map(|_| LastWords::default()).collect() }, Lines(to))
@@ -72,31 +62,29 @@ impl ChildOutput {
     /// Waits up to `limit` for the next line of a rank.
     ///
     /// # Errors
-    /// When none comes, or none can come any more.
+    /// When none comes, or the output has ended.
     pub fn line(&self, limit: Duration) -> Result<(usize, Line), RecvTimeoutError> {
         self.lines.recv_timeout(limit)
     }
 
-    /// Waits up to `limit` for the next line.
-    pub fn next(&mut self, limit: Duration) -> Received {
+    /// Waits up to `limit` for the next line, and returns it with its rank if it is an event.
+    ///
+    /// # Errors
+    /// When the output has ended.
+    pub fn event(&mut self, limit: Duration) -> Result<Option<(usize, Event)>, RecvTimeoutError> {
         match self.line(limit) {
-            Ok((rank, Line::Event(event))) => Received::Event(rank, event),
-            Ok((rank, Line::Text(line))) => {
-                self.ranks[rank].note(line);
-                Received::Nothing
-            }
-            Ok((rank, Line::End)) => {
-                self.ranks[rank].ended = true;
-                Received::Nothing
-            }
-            Err(RecvTimeoutError::Timeout) => Received::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Received::End,
+            Ok((rank, Line::Event(event))) => return Ok(Some((rank, event))),
+            Ok((rank, Line::Text(line))) => self.ranks[rank].note(line),
+            Ok((rank, Line::End)) => self.ranks[rank].ended = true,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(ended) => return Err(ended),
         }
+        Ok(None)
     }
 }
 
 impl Lines {
-    /// Hands on what a rank's process prints. The threads end when the pipes close.
+    /// Reads the output of a rank's process on two threads, which end when the pipes close.
     pub fn read(&self, rank: usize, stdout: ChildStdout, stderr: ChildStderr) {
         let (to, also) = (self.clone(), self.clone());
         thread::spawn(move || {
@@ -106,14 +94,14 @@ impl Lines {
         thread::spawn(move || send_lines(stderr, TEXT_LINE, &|line| also.send(rank, text(line))));
     }
 
-    /// Whether anybody still listens.
+    /// Hands on a line; false if nobody listens.
     pub fn send(&self, rank: usize, line: Line) -> bool {
         self.0.send((rank, line)).is_ok()
     }
 }
 
 impl LastWords {
-    /// The last lines that were no events, oldest first.
+    /// The lines, oldest first.
     pub fn tail(&self) -> String {
         self.tail.iter().join("\n")
     }
@@ -133,12 +121,12 @@ impl LastWords {
     }
 }
 
-/// Libraries may print too; what is no event is kept like a line of stderr.
+/// Libraries may print too: a line that is no event counts as text.
 fn event_or_text(line: &[u8]) -> Line {
     serde_json::from_slice(line).map_or_else(|_| text(line), Line::Event)
 }
 
-/// The beginning of a line without control characters, which would disturb the terminal.
+/// The beginning of a line, without control characters, which would disturb the terminal.
 fn text(line: &[u8]) -> Line {
     let line = &line[..line.len().min(TEXT_LINE as usize)];
     let line = String::from_utf8_lossy(line);

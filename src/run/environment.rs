@@ -1,6 +1,7 @@
-//! Where and with what a row is measured: runner, device and its ceilings, system, date.
+//! The environment of a row: runner, device and its ceilings, system, date.
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use itertools::Itertools;
@@ -14,20 +15,21 @@ use crate::recipe::Recipe;
 use crate::row::Environment;
 use crate::words::{Compute, DeviceId};
 
-/// Seconds the ceilings may take: one, and on a GPU some more for its libraries to load.
+/// How long the ceilings may take. They take a second, and on a GPU some more to load its libraries.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(120);
 
-/// Measures a device's ceilings for the compute types of the recipe's cells there and notes the rest.
-/// The device should be idle.
-pub fn measure_environment(recipe: &Recipe, device: DeviceId) -> Environment {
+/// The environment of a device, with its ceilings for the compute types of the recipe's cells there. The device should be
+/// idle. Returns soon after `cancel` is set.
+pub fn measure_environment(recipe: &Recipe, device: DeviceId, cancel: &AtomicBool) -> Environment {
     let here =
         recipe.cells.iter().enumerate().filter(|(position, _)| !recipe.elsewhere.contains_key(position));
     let cells = here.map(|(_, cell)| cell).filter(|cell| cell.device_id() == device);
     let types: Vec<Compute> = cells.map(|cell| cell.precision.compute).unique().collect();
-    Environment { ceilings: ceilings(device, &types).unwrap_or_default(), ..without_ceilings(device.info()) }
+    let ceilings = ceilings(device, &types, cancel).unwrap_or_default();
+    Environment { ceilings, ..without_ceilings(device.info()) }
 }
 
-/// The environment of what is not measured on a device.
+/// The environment of a row that has no measurement.
 pub fn without_ceilings(device: DeviceInfo) -> Environment {
     Environment {
         runner_version: env!("CARGO_PKG_VERSION").into(),
@@ -40,10 +42,9 @@ pub fn without_ceilings(device: DeviceInfo) -> Environment {
     }
 }
 
-/// The ceilings as `runner ceilings` measures them: in a process of its own, so that what a GPU's
-/// libraries take of its memory is free again for the cells. `None` when that process fails; the
-/// report then shows no shares of them.
-fn ceilings(device: DeviceId, types: &[Compute]) -> Option<Ceilings> {
+/// The ceilings that `runner ceilings` measures. It is a process of its own, so that the memory of a GPU's libraries is
+/// free again for the cells. `None` if that process fails; the report then has no shares of ceilings.
+fn ceilings(device: DeviceId, types: &[Compute], cancel: &AtomicBool) -> Option<Ceilings> {
     let mut child = Command::new(std::env::current_exe().ok()?)
         .args(["ceilings", &device.to_string()])
         .args(types.iter().map(|compute| compute.into_str()))
@@ -54,14 +55,14 @@ fn ceilings(device: DeviceId, types: &[Compute]) -> Option<Ceilings> {
         .ok()?;
     let deadline = Instant::now() + CEILINGS_LIMIT;
     while child.try_wait().ok()?.is_none() {
-        if Instant::now() > deadline {
-            // It may hang in the driver; what it would have said is not needed.
+        if cancel.load(Relaxed) || Instant::now() > deadline {
+            // It is not waited for, since it may hang in the driver.
             let _ = child.kill();
             return None;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    // A line of JSON fits a pipe, so the process could end before it was read.
+    // A pipe holds the line of JSON, so the process could end before it is read.
     serde_json::from_reader(child.stdout.take()?).ok()
 }
 

@@ -1,26 +1,32 @@
-//! Ctrl-C and SIGTERM: the first stops the run cleanly, the second at once.
+//! Ctrl-C and SIGTERM: the first stops the run cleanly, the second ends it at once.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
 
-/// Exit code of a run stopped by Ctrl-C, as shells count it: 128 + SIGINT.
+/// Exit code of an interrupted run, as shells have it: 128 + SIGINT.
 pub const EXIT_INTERRUPTED: u8 = 130;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Takes over Ctrl-C; the flag it returns is set by the first one. Call it once.
+/// Handles Ctrl-C; the first one sets the returned flag.
 ///
 /// # Errors
-/// When a handler is installed already.
+/// When the system refuses.
 pub fn install() -> Result<&'static AtomicBool> {
-    ctrlc::set_handler(|| {
-        if INTERRUPTED.swap(true, Relaxed) {
-            // The running cell ends itself when its standard input closes with this process.
-            std::process::exit(EXIT_INTERRUPTED.into());
-        }
-    })
-    .into_diagnostic()
-    .wrap_err("cannot take over Ctrl-C")?;
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*installed {
+        ctrlc::set_handler(|| {
+            if INTERRUPTED.swap(true, Relaxed) {
+                // The cell ends itself: this process's end closes its standard input.
+                std::process::exit(EXIT_INTERRUPTED.into());
+            }
+        })
+        .into_diagnostic()
+        .wrap_err("cannot take over Ctrl-C")?;
+        *installed = true;
+    }
     Ok(&INTERRUPTED)
 }

@@ -1,10 +1,8 @@
-//! [`DeviceLock`]: runs on the same device take turns cell by cell, since two at once would
-//! disturb each other's times.
+//! [`DeviceLock`]: runs on the same device take turns cell by cell, since two at once would disturb each other's times.
 //!
-//! Advisory locks on two files in the temporary folder, shared by all users of the machine. The
-//! lock file is held while a cell runs; the queue file is held by whoever is next, so that a run
-//! that has just finished a cell cannot take the next turn as well. The system frees both when a
-//! process ends, however it ends.
+//! It consists of advisory locks on two files in the temporary folder, shared by all users of the machine. A run holds the
+//! lock file while its cell runs. The next run holds the queue file, so that a run that has just finished a cell cannot take
+//! the next turn as well. The system frees both locks when a process ends, however it ends.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -17,7 +15,7 @@ use miette::Result;
 
 use super::again::TryAgain;
 
-/// How often a waiting run looks again: short compared with a cell, long compared with a look.
+/// How often a waiting run tries again: short compared with a cell, long compared with a try.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The lock of one device.
@@ -30,22 +28,17 @@ pub struct DeviceLock {
 /// How an attempt to take the lock ended.
 #[derive(Debug)]
 pub enum Turn {
-    /// Until it is dropped.
-    Ours(File),
-    /// There can be no lock file, for the reason given; nothing keeps other runs away.
+    /// The device is ours until this is dropped.
+    Ours(#[expect(dead_code, reason = "it is only held")] File),
+    /// There is no lock, for this reason: nothing keeps other runs away.
     Unlocked(String),
     /// Cancelled while waiting.
     Cancelled,
 }
 
 impl DeviceLock {
-    /// The lock of the device that recipes call `id`.
-    pub fn new(id: &str) -> Self {
-        Self::in_folder(&std::env::temp_dir(), id)
-    }
-
-    /// The same, with its files in `folder`.
-    pub fn in_folder(folder: &Path, id: &str) -> Self {
+    /// The lock of the device that recipes call `id`, with its files in `folder`.
+    pub fn new(folder: &Path, id: &str) -> Self {
         let id = id.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         Self {
             lock: folder.join(format!("runner-{id}.lock")),
@@ -53,7 +46,7 @@ impl DeviceLock {
         }
     }
 
-    /// Waits for this run's turn; `waiting` is called once if there is something to wait for.
+    /// Waits for this run's turn; calls `waiting` once if it has to wait.
     ///
     /// # Errors
     /// When the turn does not come within `limit`; names the lock file.
@@ -65,7 +58,7 @@ impl DeviceLock {
         };
         let deadline = Instant::now().checked_add(limit);
         let mut noticed = false;
-        // The queue is left when its file is dropped, with the lock in hand.
+        // Dropping the queue's file leaves the queue, once the lock is taken.
         for file in [&queue, &lock] {
             loop {
                 match file.try_lock() {
@@ -102,8 +95,8 @@ impl DeviceLock {
     }
 }
 
-/// Opens a lock file for reading, which is all that a lock needs and what another user's file
-/// allows; makes it when it is not there.
+/// Opens a lock file, and makes it if it is not there. Reading is enough for a lock, and is all that another user's file
+/// allows.
 fn open(path: &Path) -> io::Result<File> {
     match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -134,7 +127,7 @@ mod tests {
     #[test]
     fn held_until_dropped() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = DeviceLock::in_folder(folder.path(), "cuda:0");
+        let lock = DeviceLock::new(folder.path(), "cuda:0");
         let (turn, notices) = take(&lock, false);
         let turn = turn.unwrap();
         assert!(matches!(turn, Turn::Ours(_)) && notices == 0);
@@ -152,26 +145,26 @@ mod tests {
     #[test]
     fn devices_do_not_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
-        let _cpu = take(&DeviceLock::in_folder(folder.path(), "cpu"), false).0.unwrap();
-        let other = take(&DeviceLock::in_folder(folder.path(), "cuda:0"), false);
+        let _cpu = take(&DeviceLock::new(folder.path(), "cpu"), false).0.unwrap();
+        let other = take(&DeviceLock::new(folder.path(), "cuda:0"), false);
         assert!(matches!(other.0, Ok(Turn::Ours(_))));
     }
 
     #[test]
     fn a_folder_without_lock_files_does_not_stop_the_run() {
-        let lock = DeviceLock::in_folder(Path::new("/proc"), "cpu");
+        let lock = DeviceLock::new(Path::new("/proc"), "cpu");
         match take(&lock, false).0 {
             Ok(Turn::Unlocked(why)) => assert!(why.contains("/proc/runner-cpu.lock"), "{why}"),
             other => panic!("{other:?}"),
         }
     }
 
-    /// Whoever waits goes next: without the queue, the run that holds the lock would nearly
-    /// always take it again before a waiting one looks.
+    /// A waiting run goes next. Without the queue, the run that holds the lock would nearly always take it again before the
+    /// waiting run tries.
     #[test]
     fn runs_take_turns() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = DeviceLock::in_folder(folder.path(), "cpu");
+        let lock = DeviceLock::new(folder.path(), "cpu");
         let turns = std::sync::Mutex::new(Vec::new());
         let start = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! [`merge`]: results of one recipe from several machines in one folder.
+//! [`merge`]: puts results of one recipe from several machines into one folder.
 //!
-//! A row is a file whose name says cell, device and process, so folders merge file by file. Files are copied as they
-//! are, and nothing in the folders that are merged is touched.
+//! The name of a row's file identifies cell, device and process, so folders merge file by file. Files are copied as they
+//! are, and the merged folders do not change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,12 +21,12 @@ use crate::row::Row;
 use crate::verify::Record;
 use crate::words::files::write_whole;
 
-/// The folder of results of several devices.
+/// Name of the folder for results of several devices.
 const SEVERAL: &str = "merged";
-/// Conflicts that an error lists.
+/// Most conflicts that an error lists.
 const LISTED: usize = 5;
 
-/// Which of two rows of one cell, device and process counts.
+/// Which of two rows of the same cell, device and process counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Keep {
     /// The one measured last
@@ -35,38 +35,38 @@ pub enum Keep {
     First,
 }
 
-/// What a merge made.
+/// The result of a merge.
 #[derive(Debug)]
 pub struct Merged {
     pub folder: PathBuf,
-    /// What the user should know.
+    /// For the user.
     pub notices: Vec<String>,
 }
 
-/// A results folder with its parts.
+/// A results folder to merge.
 struct Part {
     folder: PathBuf,
     source: Source,
-    /// Of the recipe, and of the device's folder.
+    /// The names of the recipe's folder and of the device's.
     names: [String; 2],
 }
 
-/// A file of a row.
+/// The file of a row.
 struct Found<'a> {
     part: &'a Part,
     bytes: Vec<u8>,
-    /// `None` of another version, which this one cannot read.
+    /// `None` for another version, which this one cannot read.
     row: Option<Row>,
     date: String,
 }
 
-/// Puts the rows of results folders of one recipe, and the traces that go with them, into
-/// `<into>/<recipe>/<device>`, or `<into>/<recipe>/merged` where the folders are of several devices. Rows that are there
-/// already are merged with. A row of a cell that was skipped gives way to any other. Damaged rows stay where they are.
+/// Copies the rows of results folders of one recipe, with their traces, into `<into>/<recipe>/<device>`, or into
+/// `<into>/<recipe>/merged` if the folders belong to several devices. Rows that are already there take part. The row of a
+/// skipped cell gives way to any other. Damaged rows stay where they are.
 ///
 /// # Errors
-/// When the folders are of different recipes, two rows of one cell and device differ and `keep` is not given, or a file
-/// cannot be read or written. Nothing is written before all is read.
+/// When the folders belong to different recipes, two rows of the same cell and device differ without `keep`, or a file cannot
+/// be read or written. Nothing is written before everything is read.
 pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Merged> {
     let mut parts: Vec<Part> = folders.iter().map(|folder| Part::open(folder)).try_collect()?;
     let [recipe, device] = parts[0].names.clone();
@@ -167,7 +167,7 @@ impl Part {
         self.names[0] == other.names[0] && self.source.text == other.source.text
     }
 
-    /// By the names of their files.
+    /// Its rows, by the names of their files.
     fn rows(&self, notices: &mut Vec<String>) -> Result<BTreeMap<String, Found<'_>>> {
         let folder = self.folder.join(ROWS);
         let mut read = || -> std::io::Result<BTreeMap<String, Found>> {
@@ -196,7 +196,7 @@ impl Part {
     }
 }
 
-/// The row that counts, and the folder of the other where the two conflict.
+/// The row that counts, and the folder of the other if the two conflict.
 fn choose<'a>(had: Found<'a>, found: Found<'a>, keep: Option<Keep>) -> (Found<'a>, Option<&'a Part>) {
     let ran = |of: &Found| of.row.as_ref().is_none_or(|row| row.worth().0);
     let newer = found.date > had.date;
@@ -213,7 +213,7 @@ fn choose<'a>(had: Found<'a>, found: Found<'a>, keep: Option<Keep>) -> (Found<'a
     }
 }
 
-/// `cell 2/4 train.batch_size=2`, or the key of a row that is none of the recipe's.
+/// `cell 2/4 train.batch_size=2`, or the name of a row whose cell is not in the recipe.
 fn cell_of(found: &Found, part: &Part) -> String {
     let Some(row) = &found.row else { return "a row of another version".into() };
     let on_cpu = row.environment.device.id == "cpu";

@@ -1,4 +1,4 @@
-//! Running cells: each in a process of its own, each leaving one row.
+//! Running cells: each runs in its own process, or one for each rank, and leaves one row.
 
 mod again;
 mod bars;
@@ -28,10 +28,9 @@ mod verdict;
 pub use again::{EXIT_TRY_AGAIN, TryAgain};
 pub use build::stale_notice;
 pub use environment::{measure_environment, without_ceilings};
-pub use executor::{Advance, Executor, Job, Outcome, memory_limit};
+pub use executor::{Executor, Job, Outcome, memory_limit};
 pub use interrupt::install as install_interrupt;
 pub use join::{Launched, Leader, follow};
-pub use lock::DeviceLock;
 pub use merge::{Keep, merge};
 pub use options::Options;
 pub use process::ProcessExecutor;

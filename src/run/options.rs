@@ -1,4 +1,4 @@
-//! [`Options`]: which cells of a recipe a run is to measure.
+//! [`Options`]: which cells of a recipe a run measures.
 
 use clap::Args;
 use miette::{Result, miette};
@@ -22,7 +22,7 @@ pub struct Options {
     /// Run only this cell, numbered as in `runner plan`; may be repeated
     #[arg(long = "cell", value_name = "K")]
     pub cells: Vec<usize>,
-    /// Only this part of the cells; `--shard` is resolved with the variables of a cluster.
+    /// Only this part of the cells: `--shard`, resolved with the variables of a cluster.
     #[arg(skip)]
     pub shard: Option<Shard>,
     /// Stop at the first cell that does not end well
@@ -31,10 +31,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Positions (from 0, rising) of the chosen cells of a recipe with `count` cells.
+    /// Positions of the chosen cells of a recipe with `count` cells, from 0 and rising.
     ///
     /// # Errors
-    /// When a cell is asked for that the recipe does not have.
+    /// When the recipe does not have a chosen cell.
     pub fn choose(&self, count: usize) -> Result<Vec<usize>> {
         if let Some(wrong) = self.cells.iter().find(|number| !(1..=count).contains(*number)) {
             return Err(miette!(
@@ -48,7 +48,7 @@ impl Options {
             .collect())
     }
 
-    /// Whether a chosen cell that can run here is measured, given the row it has.
+    /// Whether to measure a chosen cell that can run here and has this row.
     pub fn wants(&self, row: Option<&Row>) -> bool {
         row.is_none_or(|row| {
             self.force

@@ -1,5 +1,5 @@
-//! [`ProcessExecutor`]: a cell in a process of its own for each of its ranks, so that whatever becomes of it the runner
-//! and the other cells go on.
+//! [`ProcessExecutor`]: runs each rank of a cell in its own process, so that the runner and the other cells go on however
+//! the cell ends.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,34 +15,34 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::child_output::Lines;
-use super::executor::{Advance, Executor, Job, Outcome};
+use super::executor::{Executor, Job, Outcome};
 use super::ranks::{self, Process};
 use super::verdict;
-use crate::train::protocol::Request;
+use crate::train::protocol::{Advance, Request};
 
-/// How glibc allocates in a cell: what a step frees serves the next one, in pages of 2 MiB. Memory that went back to the
-/// system would come again as zeroed pages of 4 KiB, a fault each: a step of 135 million weights on two cores takes 1.4
-/// times as long then. Other libraries do not read it.
+/// How glibc allocates in a cell: memory that a step frees serves the next step, in pages of 2 MiB. If it went back to the
+/// system it would come again as zeroed pages of 4 KiB, with a page fault each: a step of 135 million weights on two cores
+/// would take 1.4 times as long. Other C libraries ignore it.
 const MALLOC: (&str, &str) = (
     "GLIBC_TUNABLES",
     "glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1",
 );
 
-/// How many threads operators on a CPU divide their work over.
+/// The number of threads over which operators on a CPU divide their work.
 const THREADS: &str = "RAYON_NUM_THREADS";
 
-/// What NCCL gets where the user has not set it: multicast over NVLink needs rights that containers seldom have, and what
-/// NCCL has to say must not stand among the events on standard output.
+/// NCCL's settings, unless the user has set them: multicast over NVLink needs rights that containers seldom have, and NCCL's
+/// log must not mix with the events on standard output.
 const NCCL: [(&str, &str); 2] = [("NCCL_NVLS_ENABLE", "0"), ("NCCL_DEBUG_FILE", "/dev/stderr")];
 
-/// How often the processes, the clock and Ctrl-C are looked at.
+/// How often the runner looks at the processes, the clock and Ctrl-C.
 pub(super) const POLL: Duration = Duration::from_millis(50);
-/// How long a process may take to end after its last event, to die when killed, and its output to
-/// arrive after its end (another process may hold its pipes open); and how long the cause may take to come to light
-/// after a rank has lost another.
+/// How long a process may take to end after its last event, or to die when killed; how long its output may take to arrive
+/// after its end, since another process may hold its pipes open; and how long the cause may take to show after a rank has
+/// lost another.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs `program args…` for each cell, and speaks [`protocol`](crate::train::protocol) with it.
+/// Runs `program args…` for each rank of a cell, by the [`protocol`](crate::train::protocol).
 #[derive(Clone, Debug)]
 pub struct ProcessExecutor {
     pub program: PathBuf,
@@ -50,20 +50,20 @@ pub struct ProcessExecutor {
 }
 
 impl ProcessExecutor {
-    /// This very program, as `runner cell`.
+    /// Runs this program as `runner cell`.
     ///
     /// # Errors
-    /// When the system does not say where this program is.
+    /// When the system does not know the path of this program.
     pub fn this_program() -> Result<Self> {
         let program = env::current_exe().into_diagnostic().wrap_err("cannot find this program's own file")?;
         Ok(Self { program, args: vec!["cell".into()] })
     }
 
-    /// Starts the process of a rank, one of `sharing` that share this process's cores, and asks it; what it prints goes
-    /// to `lines`.
+    /// Starts the process of a rank and sends it the request. `sharing` ranks share this process's cores. The output goes to
+    /// `lines`.
     ///
     /// # Errors
-    /// How the cell ends where it cannot be started.
+    /// The outcome of the cell when the process cannot be started.
     pub(super) fn begin(
         &self,
         rank: usize,
@@ -73,9 +73,12 @@ impl ProcessExecutor {
     ) -> Result<Running, Outcome> {
         let mut child = self.spawn(sharing).map_err(|e| verdict::of_no_start(&self.program, &e))?;
         lines.read(rank, child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-        let mut process = Running { stdin: child.stdin.take(), child, exit: None };
-        process.ask(request);
-        Ok(process)
+        let mut line = serde_json::to_string(request).expect("a request is plain data");
+        line.push('\n');
+        let mut stdin = child.stdin.take().expect("piped");
+        // A pipe holds more than a request, so this does not block. If the process has already ended, its end says why.
+        let _ = stdin.write_all(line.as_bytes());
+        Ok(Running { child, _stdin: stdin, exit: None })
     }
 
     fn spawn(&self, sharing: usize) -> io::Result<Child> {
@@ -90,8 +93,8 @@ impl ProcessExecutor {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Its own group: it can be killed with its children, and the terminal's Ctrl-C
-            // reaches the runner alone, which then ends the cell.
+            // In its own group it can be killed with its children, and the terminal's Ctrl-C reaches only the runner, which
+            // then ends the cell.
             .process_group(0)
             .env(MALLOC.0, env::var_os(MALLOC.0).unwrap_or_else(|| MALLOC.1.into()))
             .spawn()
@@ -101,34 +104,33 @@ impl ProcessExecutor {
 /// A running process; dropping it kills its whole group.
 pub(super) struct Running {
     child: Child,
-    /// Held open: a cell whose standard input closes ends itself.
-    stdin: Option<ChildStdin>,
+    /// Held open: a cell ends itself when its standard input closes.
+    _stdin: ChildStdin,
     exit: Option<ExitStatus>,
 }
 
 impl Running {
-    /// Asks the process for what it is to do, in one line.
-    fn ask(&mut self, request: &Request) {
-        let mut line = serde_json::to_string(request).expect("a request is plain data");
-        line.push('\n');
-        // A request is shorter than a pipe holds, so this does not block. A process that has ended
-        // already is judged by its end.
-        let _ = self.stdin.as_mut().expect("open").write_all(line.as_bytes());
+    fn kill_group(&self) {
+        let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
     }
 }
 
 impl Process for Running {
+    /// Also kills what the process has left of its group: at once, before the system can give its number to another.
     fn exited(&mut self) -> Option<ExitStatus> {
         if self.exit.is_none() {
             self.exit = self.child.try_wait().ok().flatten();
+            if self.exit.is_some() {
+                self.kill_group();
+            }
         }
         self.exit
     }
 
-    /// The whole group. Only to be called before the process is reaped or at once after it, while the system has not
-    /// given its number to another.
     fn kill(&self) {
-        let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+        if self.exit.is_none() {
+            self.kill_group();
+        }
     }
 }
 
@@ -137,7 +139,7 @@ impl Drop for Running {
         if self.exited().is_none() {
             self.kill();
         }
-        // Reaped here, unless it hangs in the kernel: then the runner goes on without it.
+        // Waits for its end. If it hangs in the kernel, the runner goes on without it.
         let start = Instant::now();
         while self.exited().is_none() && start.elapsed() < GRACE {
             std::thread::sleep(Duration::from_millis(2));
@@ -148,7 +150,7 @@ impl Drop for Running {
 impl Executor for ProcessExecutor {
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let begin = |rank, request: &Request, lines: &Lines| -> Result<Box<dyn Process>, Outcome> {
-            Ok(Box::new(self.begin(rank, request, job.ranks, lines)?))
+            Ok(Box::new(self.begin(rank, request, request.seat.size, lines)?))
         };
         ranks::run(&job, None, &begin, on_advance, cancel)
     }

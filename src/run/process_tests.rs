@@ -6,7 +6,9 @@ use super::*;
 use crate::parallel::Engine;
 use crate::recipe::Cell;
 use crate::row::Status;
+use crate::run::child_output::{ChildOutput, Line};
 use crate::run::testing::{self, done_event, of_ranks, shell};
+use crate::world::Seat;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -28,7 +30,7 @@ impl Ran {
 }
 
 fn job(cell: &Cell, memory_limit: u64, timeout: Duration) -> Job<'_> {
-    Job { cell, ranks: 1, memory_limit, timeout, trace: None }
+    Job { cell, memory_limit, timeout, trace: None }
 }
 
 fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
@@ -54,8 +56,7 @@ fn ranks_on_gpus_get_what_nccl_is_to_know() {
         format!("[ \"${name}\" = '{expected}' ]")
     });
     let executor = shell(&format!("{} && echo '{}'", asked.join(" && "), done_event()));
-    let job = Job { ranks: 2, ..job(&cell, 1 << 20, LONG) };
-    let outcome = executor.run(job, &mut |_| (), &AtomicBool::new(false));
+    let outcome = executor.run(job(&cell, 1 << 20, LONG), &mut |_| (), &AtomicBool::new(false));
     assert!(matches!(outcome, Outcome::Finished(_)), "{outcome:?}");
 }
 
@@ -197,6 +198,25 @@ fn a_grandchild_with_the_pipes_open_does_not_hang_the_runner() {
     }
 }
 
+/// Later its number may belong to another process.
+#[test]
+fn what_a_process_leaves_behind_is_killed_when_it_ends() {
+    let (output, lines) = ChildOutput::of(1);
+    let request = Request {
+        cell: testing::recipe().cells[0].to_json(),
+        memory_limit: 1,
+        trace: None,
+        seat: Seat::all(1, 1.0, None).unwrap().remove(0),
+    };
+    let mut process = shell("sleep 600 & echo $!").begin(0, &request, 1, &lines).unwrap();
+    let (_, line) = output.line(LONG).unwrap();
+    let Line::Text(pid) = line else { panic!("{line:?}") };
+    while process.exited().is_none() {
+        std::thread::sleep(POLL);
+    }
+    assert!(gone(&pid), "without a kill or a drop");
+}
+
 #[test]
 fn a_result_counts_even_if_the_process_does_not_end() {
     let ran = run(&format!("echo '{}'; sleep 60", done_event()));
@@ -226,9 +246,10 @@ fn cancelling_kills_the_process() {
 
 /// Three ranks that each run `script` with its number as `$rank`.
 fn run_ranks(script: &str) -> Ran {
-    let cell = &testing::recipe().cells[0];
+    let mut cell = testing::recipe().cells.remove(0);
+    cell.parallel.data = 3;
     let (mut told, start) = (Vec::new(), Instant::now());
-    let job = Job { ranks: 3, ..job(cell, 1 << 20, LONG) };
+    let job = job(&cell, 1 << 20, LONG);
     let outcome =
         shell(&of_ranks(script)).run(job, &mut |advance| told.push(advance), &AtomicBool::new(false));
     Ran { outcome, advances: told, took: start.elapsed() }

@@ -1,5 +1,4 @@
-//! [`Progress`]: what the user sees while cells run. All of it goes to standard error; standard
-//! output belongs to the results.
+//! [`Progress`]: what the user sees while cells run, on standard error; standard output is for results.
 
 use std::io::{IsTerminal, stderr};
 
@@ -10,37 +9,36 @@ use super::bars::Bars;
 use crate::measure::Samples;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
+use crate::train::protocol::Advance;
 use crate::words::Bytes;
 use crate::words::streams::tell;
 use crate::words::text;
 
-/// How a cell is called, and how much there is to do in it.
+/// The name of a cell for the user, and its work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Label {
     /// From 1.
     pub number: usize,
-    /// Cells of the recipe.
+    /// Number of cells of the recipe.
     pub count: usize,
-    /// Which process of how many, of a cell with several.
+    /// In a cell with several processes: which one, of how many.
     pub process: Option<(usize, usize)>,
-    /// Its values of what the recipe sweeps: `train.batch_size=4`.
+    /// Its values of the keys that the recipe sweeps: `train.batch_size=4`.
     pub settings: String,
-    /// Steps, warm-up included; `None` for epochs, whose steps the cell reports once it has read its samples.
+    /// Steps, including warm-up; `None` for epochs, whose steps the cell reports once it has read its samples.
     pub steps: Option<usize>,
-    /// Operations of all its steps, or of one where their number is not known.
+    /// Operations of all its steps, or of one step if their number is not known.
     pub work: f64,
 }
 
 /// Follows a run.
 pub trait Progress: Sync {
-    /// The run begins and will measure these cells.
+    /// The run begins; it will measure these cells.
     fn begin(&self, cells: &[Label]);
     fn cell_started(&self, cell: &Label);
-    /// Kernels are compiled and matrix products tuned, so many by now, before the first step.
-    fn preparing(&self, cell: &Label, tuned: usize);
-    fn step(&self, done: usize, of: usize);
+    fn cell_advanced(&self, cell: &Label, advance: Advance);
     fn cell_ended(&self, cell: &Label, row: &Row);
-    /// The cell need not run: another run has measured it meanwhile.
+    /// Another run has measured the cell meanwhile.
     fn cell_skipped(&self, cell: &Label);
     /// Anything else the user should know.
     fn notice(&self, text: &str);
@@ -48,16 +46,15 @@ pub trait Progress: Sync {
     fn end(&self);
 }
 
-/// Bars on a terminal, else plain lines.
+/// Bars on a terminal, otherwise plain lines.
 pub fn console() -> Box<dyn Progress> {
-    if stderr().is_terminal() { Box::new(Bars::new()) } else { Box::new(Lines) }
+    if stderr().is_terminal() { Box::new(Bars::new()) } else { Box::new(Plain) }
 }
 
-/// One line at the start and one at the end of a cell, and one where it prepares the device, without
-/// control characters.
-pub struct Lines;
+/// Plain lines: one when a cell starts, one when it prepares the device, and one when it ends.
+struct Plain;
 
-impl Progress for Lines {
+impl Progress for Plain {
     fn begin(&self, _cells: &[Label]) {}
 
     fn cell_started(&self, cell: &Label) {
@@ -67,13 +64,11 @@ impl Progress for Lines {
         });
     }
 
-    fn preparing(&self, cell: &Label, tuned: usize) {
-        if tuned == 0 {
-            tell(preparing(cell, tuned));
+    fn cell_advanced(&self, cell: &Label, advance: Advance) {
+        if advance == (Advance::Preparing { tuned: 0 }) {
+            tell(preparing(cell, 0));
         }
     }
-
-    fn step(&self, _done: usize, _of: usize) {}
 
     fn cell_ended(&self, cell: &Label, row: &Row) {
         tell(ended(cell, row));
@@ -99,7 +94,7 @@ pub(super) fn ended(cell: &Label, row: &Row) -> String {
             let times = if phases.is_empty() { of("step", &m.step) } else { phases.join(", ") };
             format!("{cell}: {times}, peak {}", Bytes(m.memory.live_peak))
         }
-        // The row has the rest of a long reason.
+        // The row has the whole reason.
         None => {
             format!("{cell}: {}: {}", row.status.into_str(), row.reason.lines().next().unwrap_or_default())
         }

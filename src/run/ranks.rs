@@ -1,29 +1,31 @@
-//! [`Ranks`]: the processes of one cell, until it has ended: with all of them, or with the first that fails.
+//! [`Ranks`]: follows the processes of a cell until all have ended, or the first has failed.
 
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread::sleep;
 use std::time::Instant;
 
-use super::child_output::{ChildOutput, Lines, Received};
-use super::executor::{Advance, Job, Outcome};
+use super::child_output::{ChildOutput, Lines};
+use super::executor::{Job, Outcome};
 use super::process::{GRACE, POLL};
 use super::verdict::{self, Ending, Names};
-use crate::train::protocol::{Event, Request};
+use crate::train::protocol::{Advance, Event, Request};
 use crate::world::{Hosts, Seat};
 
-/// The process of a rank, wherever it runs; dropping it kills it.
+/// The process of a rank, here or on another host. Dropping it kills it.
 pub trait Process {
-    /// How it ended, once it has.
+    /// Its exit status, once it has ended.
     fn exited(&mut self) -> Option<ExitStatus>;
-    /// Kills what is left of it; where nothing is, there is nothing to do.
+    /// Kills it, unless it has ended.
     fn kill(&self);
 }
 
-/// Starts the process of a rank, whose output goes to the lines; its error is how the cell ends.
+/// Starts the process of a rank, whose output goes to the lines. The error is the outcome of the cell.
 pub type Begin<'a> = &'a dyn Fn(usize, &Request, &Lines) -> Result<Box<dyn Process>, Outcome>;
 
-/// Runs a cell in a process for each of its ranks, which are here or on these hosts.
+/// Runs each rank of a cell in its own process, here or on `hosts`.
 pub fn run(
     job: &Job,
     hosts: Option<&Hosts>,
@@ -32,18 +34,13 @@ pub fn run(
     cancel: &AtomicBool,
 ) -> Outcome {
     let oom_kills = verdict::oom_kills();
-    let seats = match job.ranks {
-        1 => Ok(vec![None]),
-        n => {
-            Seat::all(n, job.cell.parallel.timeout, hosts).map(|seats| seats.into_iter().map(Some).collect())
-        }
-    };
-    let seats: Vec<Option<Seat>> = match seats {
+    let ranks = job.cell.parallel.ranks();
+    let seats = match Seat::all(ranks, job.cell.parallel.timeout, hosts) {
         Ok(seats) => seats,
         Err(e) => return Outcome::failed(format!("the system has no random numbers: {e}")),
     };
-    let (output, lines) = ChildOutput::of(job.ranks);
-    let mut running = Vec::with_capacity(job.ranks);
+    let (output, lines) = ChildOutput::of(ranks);
+    let mut running = Vec::with_capacity(ranks);
     for (rank, seat) in seats.into_iter().enumerate() {
         let trace = job.trace.map(Path::to_path_buf);
         let request = Request { cell: job.cell.to_json(), memory_limit: job.memory_limit, trace, seat };
@@ -53,40 +50,39 @@ pub fn run(
         }
     }
     drop(lines);
-    let names = Names { ranks: job.ranks, hosts };
-    Ranks::new(running, names, output, oom_kills).outcome(job, on_advance, cancel)
+    let names = Names { ranks, hosts };
+    let (outcomes, exited) = ((0..ranks).map(|_| None).collect(), vec![None; ranks]);
+    let ranks = Ranks { running, names, output, outcomes, exited, failed: None, lost: Vec::new(), oom_kills };
+    ranks.outcome(job, on_advance, cancel)
 }
 
-/// The processes of one cell, by rank.
+/// The processes of a cell, by rank.
 struct Ranks<'a> {
     running: Vec<Box<dyn Process>>,
     names: Names<'a>,
     output: ChildOutput,
-    /// What each rank's last event stands for; the first one counts.
+    /// By rank: the outcome of its final event; the first one counts.
     outcomes: Vec<Option<Outcome>>,
-    /// Since when each process is known to have ended.
+    /// By rank: when its end was noticed.
     exited: Vec<Option<Instant>>,
-    /// The first rank that ended badly, by its own words.
+    /// The first rank that reported a failure.
     failed: Option<usize>,
-    /// Who lost whom, with what it says.
+    /// Which rank lost which other, and its reason.
     lost: Vec<(usize, usize, String)>,
-    /// Processes that the system had killed for want of memory before these began.
+    /// How often the system had killed a process for want of memory before these began.
     oom_kills: u64,
 }
 
-impl<'a> Ranks<'a> {
-    fn new(running: Vec<Box<dyn Process>>, names: Names<'a>, output: ChildOutput, oom_kills: u64) -> Self {
-        let (outcomes, exited) = (running.iter().map(|_| None).collect(), vec![None; running.len()]);
-        Self { running, names, output, outcomes, exited, failed: None, lost: Vec::new(), oom_kills }
-    }
-
-    /// What becomes of the cell.
+impl Ranks<'_> {
+    /// Waits for the outcome of the cell.
     fn outcome(mut self, job: &Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
-        // A limit too far away to count is none.
+        // A limit too long to count is none.
         let mut deadline = Instant::now().checked_add(job.timeout);
         let exit = loop {
-            if self.receive(on_advance) {
-                deadline = Some(Instant::now() + GRACE);
+            match self.receive(on_advance) {
+                Ok(true) => deadline = Some(Instant::now() + GRACE),
+                Ok(false) => {}
+                Err(_) => sleep(POLL / 5),
             }
             if let Some(exit) = self.ended() {
                 break exit;
@@ -100,32 +96,22 @@ impl<'a> Ranks<'a> {
         };
         self.running.iter().for_each(|process| process.kill());
         let last = Instant::now() + GRACE;
-        while Instant::now() < last {
-            match self.output.next(POLL) {
-                Received::End => break,
-                Received::Event(rank, event) => drop(self.note(rank, event, on_advance)),
-                Received::Nothing => {}
-            }
-        }
+        while Instant::now() < last && self.receive(on_advance).is_ok() {}
         self.verdict(job, exit)
     }
 
-    /// Waits for the next line; whether it says that the cell ends.
-    fn receive(&mut self, on_advance: &mut dyn FnMut(Advance)) -> bool {
-        match self.output.next(POLL) {
-            Received::Event(rank, event) => self.note(rank, event, on_advance),
-            Received::Nothing => false,
-            Received::End => {
-                std::thread::sleep(POLL / 5);
-                false
-            }
-        }
+    /// Waits for the next line; true if the cell ends with it.
+    ///
+    /// # Errors
+    /// When the output has ended.
+    fn receive(&mut self, on_advance: &mut dyn FnMut(Advance)) -> Result<bool, RecvTimeoutError> {
+        let event = self.output.event(POLL)?;
+        Ok(event.is_some_and(|(rank, event)| self.note(rank, event, on_advance)))
     }
 
     fn note(&mut self, rank: usize, event: Event, on_advance: &mut dyn FnMut(Advance)) -> bool {
         match event {
-            Event::Preparing { tuned } => on_advance(Advance::Preparing { tuned }),
-            Event::Step { done, of } => on_advance(Advance::Step { done, of }),
+            Event::Advance(advance) => on_advance(advance),
             Event::Lost { peer, reason } => {
                 self.lost.push((rank, peer, reason));
                 return self.lost.len() == 1;
@@ -145,7 +131,8 @@ impl<'a> Ranks<'a> {
         false
     }
 
-    /// Once no more is to be waited for: the rank whose end says why, with its exit; `Some(None)` where words do.
+    /// `Some` once there is nothing to wait for: with the rank whose exit is the cause, or with `None` if the ranks' events
+    /// have the outcome.
     fn ended(&mut self) -> Option<Option<(usize, ExitStatus)>> {
         let exits: Vec<_> = self.running.iter_mut().map(|process| process.exited()).collect();
         if self.failed.is_some_and(|rank| exits[rank].is_some()) {
@@ -154,8 +141,8 @@ impl<'a> Ranks<'a> {
         for (since, _) in self.exited.iter_mut().zip(&exits).filter(|(_, exit)| exit.is_some()) {
             since.get_or_insert_with(Instant::now);
         }
-        // A rank that has lost another says so before it ends; one without a word is the cause. Its words may be on
-        // their way as long as its pipe is open, which another process may keep.
+        // A rank that has lost another says so before it ends, so one that ends without a word is the cause. Its last words
+        // may be on their way as long as its pipe is open, which another process may keep open.
         let silent = |rank: &usize| {
             let told = self.output.ranks[*rank].ended;
             self.exited[*rank].is_some_and(|since| told || since.elapsed() > GRACE)
@@ -194,7 +181,7 @@ impl<'a> Ranks<'a> {
         if !self.lost.is_empty() {
             return verdict::of_lost(names, &self.lost);
         }
-        // The first rank's measurement has those of the others.
+        // The first rank's measurement includes the records of the others.
         match self.outcomes.swap_remove(0) {
             Some(outcome) => outcome,
             None => verdict::of_timeout(job.timeout.as_secs_f64(), &job.cell.measure),

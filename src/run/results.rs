@@ -1,4 +1,4 @@
-//! [`Results`]: a results folder as it stands, whichever builds and devices measured its rows.
+//! [`Results`]: the contents of a results folder, whichever builds and devices measured its rows.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -13,18 +13,18 @@ use crate::recipe::{Recipe, Source};
 use crate::row::Row;
 use crate::words::DeviceId;
 
-/// What `runner report` and `runner compare` read.
+/// The recipe and rows of a results folder, as `runner report` and `runner compare` read them.
 #[derive(Debug)]
 pub struct Results {
-    /// Where several devices measured the recipe, each cell is there once for each device that has a row of it.
+    /// If several devices have measured the recipe, it has each cell once for each device with a row of it.
     pub recipe: Recipe,
-    /// In the order of the recipe's cells, and of the processes of each; cells without a row are left out.
+    /// In the order of the recipe's cells, and of the processes of a cell; cells without a row are missing.
     pub rows: Vec<Row>,
-    /// What the user should know about files that were not read as rows.
+    /// Notices about files that were not read as rows.
     pub notices: Vec<String>,
 }
 
-/// The recipe's copy in a results folder.
+/// The copy of the recipe in a results folder.
 ///
 /// # Errors
 /// When it is not a results folder, or the copy cannot be read.
@@ -50,12 +50,12 @@ impl Results {
         Self::of(folder, read_rows(&folder.join(ROWS))?)
     }
 
-    /// Of the files of a folder's rows, as far as they are wanted.
+    /// The results of a folder with these of its row files.
     pub(super) fn of(folder: &Path, files: Files) -> Result<Self> {
         let source = recipe_of(folder)?;
         let on_cpu = files.rows.iter().all(|row| row.environment.device.id == "cpu");
         let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
-        // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
+        // The copy is always called recipe.toml; the parent folder has the recipe's name.
         let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         if let Some(name) = absolute.parent().and_then(Path::file_name) {
             recipe.path = Path::new("recipes").join(name).with_added_extension("toml");
@@ -71,8 +71,8 @@ impl Results {
     }
 }
 
-/// The rows that count, of rows sorted by their worth, in the order of the recipe's cells. Where several devices
-/// measured the recipe, its cells become those of each device.
+/// Chooses the rows that count from rows sorted by worth, and puts them in the order of the recipe's cells. If several
+/// devices have measured the recipe, its cells are repeated for each device.
 fn arrange(recipe: &mut Recipe, found: Vec<Row>) -> Vec<Row> {
     let apart = are_of_several_devices(recipe, &found);
     let first = found.first().map(|row| row.environment.device.name.clone()).unwrap_or_default();
@@ -89,7 +89,7 @@ fn arrange(recipe: &mut Recipe, found: Vec<Row>) -> Vec<Row> {
             continue;
         }
         let name = |row: &Row| row.environment.device.name.clone();
-        // Where a device measured the cell nobody misses it on another.
+        // If one device has measured the cell, a row that another skipped it does not count.
         let ran = of_cell.first().is_some_and(|row| row.worth().0);
         let of_cell = of_cell.into_iter().filter(|row| !ran || row.worth().0);
         let by_device = of_cell.map(|row| (name(&row), row)).into_group_map();
@@ -106,8 +106,7 @@ fn arrange(recipe: &mut Recipe, found: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// Whether cells for one kind of device, CPU or GPU, were measured on several of that kind; of a recipe that leaves the
-/// device open, on several of any.
+/// Whether several devices of one kind, CPU or GPU, have measured cells; for a recipe without `device`, several of any kind.
 fn are_of_several_devices(recipe: &Recipe, rows: &[Row]) -> bool {
     let kind = |row: &Row| recipe.mixes_devices() && row.cell["device"] == DeviceId::Cpu.to_string();
     let ran = rows.iter().filter(|row| row.worth().0);
@@ -117,8 +116,8 @@ fn are_of_several_devices(recipe: &Recipe, rows: &[Row]) -> bool {
     names.len() > kinds.len()
 }
 
-/// A cell may have been measured more than once: the first row counts, and those of its other processes that have its
-/// key and its build.
+/// The rows of a cell on one device. If it was measured more than once, the first row counts, with the rows of the other
+/// processes that have its key and its build.
 fn of_one_device(rows: Vec<Row>) -> Vec<Row> {
     let Some(Row { key, environment, .. }) = rows.first().cloned() else { return rows };
     let alike = rows.into_iter().filter(|row| row.key == key && row.environment.build == environment.build);

@@ -1,4 +1,4 @@
-//! Files that should hold rows, sorted by what they hold: a row, another version's, or damage.
+//! Reads the files of a rows folder: rows, rows of other versions, and damaged files.
 
 use std::fs;
 use std::io;
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::row::{FORMAT, Row, Status};
 
-/// The files of a rows folder, sorted by what they are.
+/// The files of a rows folder.
 #[derive(Default)]
 pub(super) struct Files {
     pub rows: Vec<Row>,
-    /// With the reason.
+    /// Damaged files, each with the reason.
     pub damaged: Vec<(PathBuf, String)>,
-    /// Rows of another format, or of another version with fields that this one does not know.
+    /// Number of rows of another format, or of another version with unknown fields.
     pub other: usize,
 }
 
@@ -53,10 +53,10 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
     Ok(files)
 }
 
-/// The row of a file; `None` of another format, or of another version with fields that this one does not know.
+/// The row of a file; `None` for another format, or another version with unknown fields.
 ///
 /// # Errors
-/// Why the file is damaged.
+/// Says why the file is damaged.
 pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> {
     match serde_json::from_slice::<Row>(text) {
         Ok(row) if row.format > FORMAT => Ok(None),

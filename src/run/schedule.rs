@@ -1,7 +1,8 @@
-//! [`run_cells`]: measures what is missing, cell by cell, and saves each row as it comes.
+//! [`run_cells`]: measures missing cells one by one, and saves each row at once.
 
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use miette::Result;
 use super::again::TryAgain;
 use super::build::stale_notice;
 use super::environment::{now, without_ceilings};
-use super::executor::{Advance, Executor, Job, Outcome, memory_limit};
+use super::executor::{Executor, Job, Outcome, memory_limit};
 use super::lock::{DeviceLock, Turn};
 use super::options::Options;
 use super::progress::{Label, Progress};
@@ -21,15 +22,15 @@ use crate::row::contents::Contents;
 use crate::row::{self, Environment, Row, Status};
 use crate::words::DeviceId;
 
-/// All that a run works with.
+/// Everything that a run works with.
 pub struct Session<'a> {
     pub recipe: &'a Recipe,
     pub store: &'a Store,
     pub executor: &'a dyn Executor,
     pub progress: &'a dyn Progress,
-    /// The lock of a device: each cell takes that of its own.
-    pub lock: &'a dyn Fn(DeviceId) -> DeviceLock,
-    /// Called once a device, with it idle, before the first cell runs on it.
+    /// Folder of the devices' locks.
+    pub locks: &'a Path,
+    /// Called once for each device, while it is idle, before its first cell runs.
     pub environment: &'a dyn Fn(DeviceId) -> Environment,
     /// Whether each cell records one more step.
     pub trace: bool,
@@ -39,13 +40,13 @@ pub struct Session<'a> {
 
 /// Measures the chosen cells that have no row yet, or those that `options` asks for again.
 ///
-/// A cell that fails is a row like any other and the next one runs, unless `options.fail_fast`.
-/// A finished row is not measured again, whatever its status and whichever build measured it, unless `force`,
-/// `retry_failed` or `stale` ask for it. Cells that need other hardware are noted in rows as skipped.
+/// A cell that fails gets a row too and the next cell runs, unless `options.fail_fast` is set. A finished row is not
+/// measured again, whatever its status and build, unless `force`, `retry_failed` or `stale` ask for it. Cells that need other
+/// hardware get rows that say they are skipped.
 ///
 /// # Errors
-/// When a cell is asked for that the recipe does not have, a row cannot be saved (its text is then
-/// reported through `progress`), or another run does not release the device. Saved rows stay.
+/// When the recipe does not have a chosen cell, another run does not release the device, or a row cannot be saved; `progress`
+/// then reports its text. Saved rows stay.
 pub fn run_cells(session: &Session, options: &Options) -> Result<Summary> {
     let chosen = options.choose(session.recipe.cells.len())?;
     let summary = Run::new(session, options, &chosen)?.all();
@@ -57,16 +58,16 @@ struct Run<'a> {
     session: &'a Session<'a>,
     options: &'a Options,
     chosen: &'a [usize],
-    /// The row of each process of each cell of the recipe, as far as this run knows.
+    /// By cell of the recipe and by process: the row, if this run knows one.
     rows: Vec<Vec<Option<Row>>>,
     labels: Vec<Label>,
     environments: HashMap<DeviceId, Environment>,
-    /// Whether the user knows that other runs cannot be kept away.
+    /// Whether the user has been told that nothing keeps other runs away.
     told_unlocked: bool,
     summary: Summary,
 }
 
-/// What became of one cell's turn.
+/// How a turn ended.
 enum Step {
     Ran(Status),
     Skipped,
@@ -121,7 +122,7 @@ impl<'a> Run<'a> {
         Ok(self.summarize())
     }
 
-    /// Leaves a row of each chosen cell that needs other hardware and has none.
+    /// Saves a row for each chosen cell that needs other hardware and has no row.
     fn skip_elsewhere(&mut self) -> Result<()> {
         let Session { recipe, store, progress, .. } = *self.session;
         let notify = |text: &str| progress.notice(text);
@@ -140,8 +141,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The chosen cells and their processes, both from 0: the first process of every cell, then the second of every
-    /// one. What warms up or disturbs the machine meanwhile meets a cell's processes and its baseline's alike.
+    /// The turns, as cell and process from 0: first process 0 of every chosen cell, then process 1, and so on. A machine that
+    /// warms up or is disturbed meanwhile affects the processes of a cell and of its baseline alike.
     fn in_turns(&self) -> impl Iterator<Item = (usize, usize)> {
         let most = self.chosen.iter().map(|position| self.rows[*position].len()).max().unwrap_or(0);
         (0..most).flat_map(move |process| {
@@ -150,7 +151,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// A cell that has once run out of memory, failed or diverged is not measured more often, unless that is asked for.
+    /// Whether a process is to run: if the first process of a cell did not end well, the others only run on request.
     fn is_due(&self, position: usize, process: usize) -> bool {
         let first = self.rows[position][0].as_ref().filter(|row| !self.options.wants(Some(row)));
         process == 0 || first.is_none_or(|row| row.status == Status::Ok)
@@ -161,7 +162,7 @@ impl<'a> Run<'a> {
         Label { process: (of > 1).then_some((process + 1, of)), ..self.labels[position].clone() }
     }
 
-    /// Waits for the device and measures one process of a cell, unless another run has done so meanwhile.
+    /// Waits for the device, and measures one process of a cell unless another run has done so meanwhile.
     fn turn(&mut self, (position, process): (usize, usize)) -> Result<Step> {
         let Session { recipe, store, executor, progress, environment, trace, cancel, .. } = *self.session;
         let (cell, label) = (&recipe.cells[position], &self.label((position, process)));
@@ -171,7 +172,7 @@ impl<'a> Run<'a> {
         if cancel.load(Relaxed) {
             return Ok(Step::Cancelled);
         }
-        // Too many seconds to count are as good as no limit.
+        // A limit too long to count is none.
         let timeout = Duration::try_from_secs_f64(cell.measure.timeout).unwrap_or(Duration::MAX);
         let Some(_turns) = self.wait_for(cell, timeout.saturating_mul(2))? else {
             return Ok(Step::Cancelled);
@@ -181,7 +182,8 @@ impl<'a> Run<'a> {
         let name = row::name(&key, process + 1);
         let known = self.rows[position][process].as_ref();
         let newer = |row: &Row| known.is_none_or(|k| row.environment.date >= k.environment.date && row != k);
-        if let Some(row) = store.read(&name).filter(newer) {
+        let measured = |row: &Row| row.status != Status::Skipped && newer(row);
+        if let Some(row) = store.read(&name).filter(measured) {
             self.rows[position][process] = Some(row);
             progress.cell_skipped(label);
             return Ok(Step::Skipped);
@@ -196,13 +198,8 @@ impl<'a> Run<'a> {
         let fullest = infos.min_by_key(|info| info.memory_available).expect("a cell has a device");
         let limit = memory_limit(placed, &fullest);
         let trace = (trace && process == 0).then(|| store.trace_path(&key));
-        let ranks = cell.parallel.ranks();
-        let job = Job { cell: placed, ranks, memory_limit: limit, timeout, trace: trace.as_deref() };
-        let mut on_advance = |advance| match advance {
-            Advance::Preparing { tuned } => progress.preparing(label, tuned),
-            Advance::Step { done, of } => progress.step(done, of),
-        };
-        let outcome = executor.run(job, &mut on_advance, cancel);
+        let job = Job { cell: placed, memory_limit: limit, timeout, trace: trace.as_deref() };
+        let outcome = executor.run(job, &mut |advance| progress.cell_advanced(label, advance), cancel);
         let (status, reason, measurement) = match outcome {
             Outcome::Finished(measurement) => (Status::Ok, String::new(), Some(*measurement)),
             Outcome::Ended { status, reason } => (status, reason, None),
@@ -222,14 +219,14 @@ impl<'a> Run<'a> {
         Ok(Step::Ran(status))
     }
 
-    /// Waits for this run's turn on all devices of a cell; `None` when it is cancelled. They are taken in rising order, so
+    /// Waits for this run's turn on all devices of a cell; `None` if the run is cancelled. It takes them in rising order, so
     /// that no two runs wait for each other.
     fn wait_for(&mut self, cell: &Cell, limit: Duration) -> Result<Option<Vec<Turn>>> {
-        let Session { progress, lock, cancel, .. } = *self.session;
+        let Session { progress, locks, cancel, .. } = *self.session;
         let mut turns = Vec::new();
         for device in cell.parallel.devices(cell.device_id()) {
             let mut waiting = || progress.notice(&format!("waiting for another run on {device}"));
-            let turn = lock(device).take(limit, cancel, &mut waiting)?;
+            let turn = DeviceLock::new(locks, &device.to_string()).take(limit, cancel, &mut waiting)?;
             match &turn {
                 Turn::Ours(_) => {}
                 Turn::Cancelled => return Ok(None),
@@ -245,7 +242,7 @@ impl<'a> Run<'a> {
         Ok(Some(turns))
     }
 
-    /// What to say of a row that cannot be saved. A finished measurement is not lost: its row can be put in place by hand.
+    /// The error for a row that cannot be saved. Its text is printed, so that the user can save it by hand.
     fn unsaved(&self, row: &Row, why: &io::Error) -> TryAgain {
         let text = serde_json::to_string(row).expect("a row is plain data");
         self.session.progress.notice(&text);
@@ -261,7 +258,7 @@ impl<'a> Run<'a> {
         let mut all = 0;
         for position in self.chosen {
             let rows = &self.rows[*position];
-            // One that has not ended well is not measured more often.
+            // A cell that has not ended well is not measured again.
             let due = if known(&rows[0]).is_none_or(|status| status == Status::Ok) { rows.len() } else { 1 };
             all += due;
             for row in &rows[..due] {

@@ -14,21 +14,8 @@ fn both(target: &str) -> Recipe {
 
 fn run(folder: &Path, recipe: &Recipe, options: &Options) -> (Summary, String) {
     let executor = MockExecutor::new(|_, _| finished());
-    let progress = Recorder::default();
-    let session = Session {
-        recipe,
-        store: &Store::open(folder, recipe, &testing::device()).unwrap(),
-        executor: &executor,
-        progress: &progress,
-        lock: &|device| DeviceLock::in_folder(folder, &device.to_string()),
-        environment: &|device| match device {
-            DeviceId::Cpu => Environment { device: device.info(), ..testing::environment() },
-            DeviceId::Cuda(_) => testing::environment(),
-        },
-        trace: false,
-        cancel: &AtomicBool::new(false),
-    };
-    (run_cells(&session, options).unwrap(), progress.all())
+    let (summary, log) = run_of(recipe, folder, &executor, options, &AtomicBool::new(false));
+    (summary.unwrap(), log)
 }
 
 fn statuses(folder: &Path, recipe: &Recipe) -> Vec<Option<Status>> {
@@ -64,6 +51,23 @@ fn a_cell_that_needs_other_hardware_is_a_skipped_row_until_a_machine_has_it() {
     assert_eq!(statuses(folder.path(), &laptop), [Some(Status::Ok); 2]);
     let (summary, _) = run(folder.path(), &laptop, &Options::default());
     assert_eq!(summary, Summary { skipped: 4, ok: 4, ..Summary::default() }, "and its row stays");
+}
+
+/// The row comes from a machine of the same name without the hardware.
+#[test]
+fn a_cell_that_another_machine_skips_meanwhile_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = testing::recipe();
+    let store = Store::open(folder.path(), &recipe, &testing::device()).unwrap();
+    let executor = MockExecutor::new(|_, _| {
+        let reason = "not here".to_string();
+        let row = Row::new(&recipe.cells[1], &testing::environment(), Status::Skipped, reason);
+        store.save_skipped(&row).unwrap();
+        finished()
+    });
+    let (summary, _) = super::run(folder.path(), &executor, &Options::default());
+    assert_eq!(summary.unwrap(), Summary { ran: 3, ok: 3, ..Summary::default() });
+    assert_eq!(statuses(folder.path(), &recipe), [Some(Status::Ok); 3]);
 }
 
 /// Then there is nothing to sweep.

@@ -24,15 +24,29 @@ fn run_until(
     options: &Options,
     cancel: &AtomicBool,
 ) -> (Result<Summary>, String) {
-    let recipe = testing::recipe();
+    run_of(&testing::recipe(), folder, executor, options, cancel)
+}
+
+fn run_of(
+    recipe: &Recipe,
+    folder: &Path,
+    executor: &dyn Executor,
+    options: &Options,
+    cancel: &AtomicBool,
+) -> (Result<Summary>, String) {
     let progress = Recorder::default();
     let session = Session {
-        recipe: &recipe,
-        store: &Store::open(folder, &recipe, &testing::device()).unwrap(),
+        recipe,
+        store: &Store::open(folder, recipe, &testing::device()).unwrap(),
         executor,
         progress: &progress,
-        lock: &|device| DeviceLock::in_folder(folder, &device.to_string()),
-        environment: &|_| testing::environment(),
+        locks: folder,
+        environment: &|device| match device {
+            DeviceId::Cpu if recipe.mixes_devices() => {
+                Environment { device: device.info(), ..testing::environment() }
+            }
+            _ => testing::environment(),
+        },
         trace: false,
         cancel,
     };
@@ -123,25 +137,16 @@ fn a_cell_takes_the_lock_of_its_own_device() {
     let source = Source { path: "recipes/both.toml".into(), text };
     let recipe = Recipe::parse_for(&source, &"cuda, 8 GiB".parse::<Target>().unwrap()).unwrap();
     let free = |id: &str| {
-        let lock = DeviceLock::in_folder(folder.path(), id);
+        let lock = DeviceLock::new(folder.path(), id);
         matches!(lock.take(Duration::ZERO, &AtomicBool::new(false), &mut || {}), Ok(Turn::Ours(_)))
     };
     let executor = MockExecutor::new(|_, _| {
         assert_eq!((free("cpu"), free("cuda:0")), (false, true));
         finished()
     });
-    let session = Session {
-        recipe: &recipe,
-        store: &Store::open(folder.path(), &recipe, &testing::device()).unwrap(),
-        executor: &executor,
-        progress: &Recorder::default(),
-        lock: &|device| DeviceLock::in_folder(folder.path(), &device.to_string()),
-        environment: &|_| testing::environment(),
-        trace: false,
-        cancel: &AtomicBool::new(false),
-    };
     let on_cpu = Options { cells: vec![2], ..Options::default() };
-    assert_eq!(run_cells(&session, &on_cpu).unwrap().ran, 1);
+    let (summary, _) = run_of(&recipe, folder.path(), &executor, &on_cpu, &AtomicBool::new(false));
+    assert_eq!(summary.unwrap().ran, 1);
     assert!(free("cpu") && free("cuda:0"));
 }
 

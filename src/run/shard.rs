@@ -1,4 +1,4 @@
-//! [`Shard`]: one of n parts of a recipe's cells, for arrays of jobs on a cluster.
+//! [`Shard`]: one of n parts of a recipe's cells, for job arrays of a cluster.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use miette::{Result, miette};
 
 use super::variables;
 
-/// Part `index` of `count`: every `count`-th cell, from cell `index` on.
+/// Part `index` of `count`: every `count`-th cell, beginning with cell `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// From 1 to `count`.
@@ -20,13 +20,12 @@ impl Shard {
         position % self.count == self.index - 1
     }
 
-    /// The shard from `--shard`, which may be `i/n`, `n` alone (the index then comes from the
-    /// cluster's variables) or absent, and from environment variables, which `lookup` reads:
-    /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX (Kubernetes) or HQ_TASK_ID (HyperQueue). Any n
-    /// task numbers in a row fall on all n shards. Only Slurm also says how many tasks there are.
+    /// The shard of `--shard`, which may be `i/n`, `n` alone or absent. Without `i` it comes from environment variables, which
+    /// `lookup` reads: SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX (Kubernetes) or HQ_TASK_ID (HyperQueue). Any n consecutive
+    /// task numbers give all n shards. Only Slurm also says how many tasks there are.
     ///
     /// # Errors
-    /// When the parts do not fit together; says what to pass.
+    /// When argument and variables do not determine a shard; says what to pass.
     pub fn resolve(argument: Option<&str>, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let number = |name: &str| variables::number(&lookup, name, "pass --shard i/n");
         let count = match argument {
@@ -49,7 +48,7 @@ impl Shard {
             let Some(count) = count.filter(|count| *count > 0) else {
                 return Err(miette!(
                     help = "pass --shard N with the number of tasks, or --shard 1/1 to run every cell in this one",
-                    "{name} is set, but not how many tasks there are"
+                    "{name} is set, but nothing says how many tasks there are"
                 ));
             };
             let first = number("SLURM_ARRAY_TASK_MIN")?.unwrap_or(0);

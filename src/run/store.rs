@@ -1,8 +1,8 @@
-//! [`Store`]: the results folder of one recipe on one device, one file per row.
+//! [`Store`]: the results folder of one recipe on one device, with one file for each row.
 //!
-//! `<root>/<recipe>/<device>/rows/<key>.json` holds a row each, `recipe.toml` the
-//! recipe as typed. A file is written under another name and renamed, so a row is there whole or
-//! not at all, whatever happens to the runner and however many runs share the folder.
+//! `<root>/<recipe>/<device>/rows/<key>.json` holds a row, and `recipe.toml` the recipe as the user wrote it. A file is
+//! written under another name and then renamed, so a row is there whole or not at all, whatever happens to the runner and
+//! however many runs share the folder.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,21 +32,21 @@ const PROOF: usize = 64 << 10;
 pub struct Store {
     folder: PathBuf,
     device: DeviceInfo,
-    /// The CPU's name where cells on it are among those of the device.
+    /// The CPU's name, if the recipe also has cells on the CPU.
     cpu: Option<String>,
 }
 
-/// The rows of a recipe's cells that are already there.
+/// The rows that a recipe's cells already have.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// One for each of a cell's processes, in the order of the cells.
+    /// By cell and process.
     pub rows: Vec<Vec<Option<Row>>>,
-    /// What the user should know about files that were not read as rows.
+    /// Notices about files that were not read as rows.
     pub notices: Vec<String>,
 }
 
 impl Store {
-    /// Makes the folder, proves that it can be written to, and puts the recipe in it.
+    /// Makes the folder, checks that it can be written to, and writes the recipe into it.
     ///
     /// # Errors
     /// When the folder cannot be made or written to; names the path.
@@ -77,7 +77,7 @@ impl Store {
         Self { folder, device: device.clone(), cpu }
     }
 
-    /// The device whose results it holds.
+    /// The device that the results are of.
     pub fn device(&self) -> &DeviceInfo {
         &self.device
     }
@@ -86,7 +86,7 @@ impl Store {
         &self.folder
     }
 
-    /// Names the row of a cell whose files have these contents.
+    /// The key of a cell's row; `inputs`: checksums of the files that it reads.
     pub fn key(&self, cell: &Cell, inputs: &Inputs) -> String {
         let device = match &self.cpu {
             Some(cpu) if cell.device_id() == DeviceId::Cpu => cpu,
@@ -95,8 +95,8 @@ impl Store {
         key(&cell.to_json(), device, inputs)
     }
 
-    /// Reads the rows of `cells`. A damaged file is moved aside, and its cell counts as missing. `notify` is called for
-    /// input files that take long to read.
+    /// Reads the rows of `cells`. A damaged file is moved aside, and its cell counts as missing. `notify` is told of input
+    /// files that take long to read.
     ///
     /// # Errors
     /// When the folder cannot be read, or a damaged file cannot be moved.
@@ -109,7 +109,8 @@ impl Store {
         Ok(Loaded { rows, notices })
     }
 
-    /// The rows of `cells`, without touching a file; the folder need not be there. `notify` as above.
+    /// Reads the rows of `cells` without changing a file; the folder need not be there. `notify`: as for
+    /// [`load`](Self::load).
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -118,8 +119,7 @@ impl Store {
         Ok(self.sort(files, cells, notify).0)
     }
 
-    /// The newest row of each process of each cell, by what was measured, whichever build measured it; and how many
-    /// other rows there are.
+    /// The newest row of each process of each cell, whichever build measured it, and the number of other rows.
     fn sort(&self, files: Files, cells: &[Cell], notify: &dyn Fn(&str)) -> (Vec<Vec<Option<Row>>>, usize) {
         let mut contents = Contents::new(notify);
         let mut other = files.other + files.rows.len();
@@ -133,7 +133,7 @@ impl Store {
             let mut newest: Vec<Option<Row>> = vec![None; cell.measure.repeats];
             let Some(found) = by_cell.remove(key) else { return newest };
             let inputs = contents.inputs(cell);
-            // What its files held is not known of a row without inputs; it is of another build for sure.
+            // A row without inputs was written by an old build; the contents of its files are not known.
             for row in found.into_iter().filter(|row| row.inputs.as_ref().is_none_or(|of| *of == inputs)) {
                 let place = row.repeat.checked_sub(1).and_then(|place| newest.get_mut(place));
                 if let Some(place) = place
@@ -149,16 +149,16 @@ impl Store {
         (rows, other)
     }
 
-    /// The row with this [`name`](crate::row::name) as it stands now; `None` when there is none that can be read.
+    /// Reads the row with this [`name`](crate::row::name); `None` if there is none that can be read.
     pub fn read(&self, name: &str) -> Option<Row> {
         let path = self.row_path(name);
         read_row(&path, &fs::read(&path).ok()?).ok()?
     }
 
-    /// Writes a row, replacing the earlier one of the same process. One of another version is kept beside it.
+    /// Writes a row in place of an earlier one of the same process. A row of another version is kept under another name.
     ///
     /// # Errors
-    /// When it cannot be written (full disk, quota). The caller still holds the row.
+    /// When it cannot be written (full disk, quota).
     pub fn save(&self, row: &Row) -> io::Result<()> {
         let path = self.row_path(&row.name());
         if fs::read(&path).is_ok_and(|text| matches!(read_row(&path, &text), Ok(None))) {
@@ -169,7 +169,7 @@ impl Store {
         write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())
     }
 
-    /// Writes a row of a cell that was not run, unless there is one of the cell.
+    /// Writes the row of a skipped cell, unless the cell has a row.
     ///
     /// # Errors
     /// As [`Store::save`].
@@ -180,8 +180,7 @@ impl Store {
         }
     }
 
-    /// What there is of `recipe`: rows of other devices or input files may be in the folder, and are not
-    /// compared with them.
+    /// The rows of `recipe` in the folder, without those of other devices or input files.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -195,7 +194,7 @@ impl Store {
         )
     }
 
-    /// The rows of a recipe on every device that has measured it, the newest first; what cannot be read is left out.
+    /// The rows of a recipe on all devices, the newest first; files that cannot be read are left out.
     pub fn rows_of_all_devices(results_root: &Path, recipe: &Recipe) -> Vec<Row> {
         let folders = fs::read_dir(results_root.join(recipe.name())).into_iter().flatten().flatten();
         let files = folders.filter_map(|folder| read_rows(&folder.path().join(ROWS)).ok());
@@ -210,7 +209,7 @@ impl Store {
         self.rows().join(format!("{name}.json"))
     }
 
-    /// Where the trace of the row with this key goes.
+    /// The file for the trace of the row with this key.
     pub fn trace_path(&self, key: &str) -> PathBuf {
         self.folder.join(TRACES).join(format!("{key}.json"))
     }

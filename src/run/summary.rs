@@ -1,13 +1,13 @@
-//! [`Summary`]: what has become of the cells of a run, and the exit code that says so.
+//! [`Summary`]: the counts of a run's cells, and its exit code.
 
 use std::fmt;
 
 use super::interrupt::EXIT_INTERRUPTED;
 
-/// `EX_UNAVAILABLE` of sysexits.h: all that can run here has, and the rest needs another machine.
+/// `EX_UNAVAILABLE` of sysexits.h: some cells need another machine.
 const EXIT_ELSEWHERE: u8 = 69;
 
-/// What has become of the chosen cells.
+/// Counts of the chosen cells; of a cell with several processes each counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Measured by this run.
@@ -16,9 +16,9 @@ pub struct Summary {
     pub skipped: usize,
     /// Still without a row.
     pub left: usize,
-    /// Not run, since they need other hardware.
+    /// Skipped, since they need other hardware.
     pub elsewhere: usize,
-    /// Rows by status, those of earlier runs included.
+    /// Rows by status, including those of earlier runs.
     pub ok: usize,
     pub oom: usize,
     pub failed: usize,
@@ -27,7 +27,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// 0 done, 1 a cell failed or diverged, 42 every failure was out of memory, 69 cells need other hardware, 130
+    /// 0: done; 1: a cell failed or diverged; 42: every failure was out of memory; 69: cells need other hardware; 130:
     /// interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -1,11 +1,10 @@
-//! For tests: an executor with scripted outcomes, and a recipe, a device and measurements to use
-//! it with.
+//! For tests: an executor with scripted outcomes, and a recipe, a device and measurements for it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::build;
-use super::executor::{Advance, Executor, Job, Outcome};
+use super::executor::{Executor, Job, Outcome};
 use super::process::ProcessExecutor;
 use super::progress::{Label, Progress};
 use crate::device::{Ceilings, DeviceInfo};
@@ -13,7 +12,7 @@ use crate::measure::{Measurement, MemoryUse, Samples};
 use crate::recipe::tests::BASE;
 use crate::recipe::{Recipe, Source};
 use crate::row::{Environment, Row};
-use crate::train::protocol::Event;
+use crate::train::protocol::{Advance, Event};
 
 /// Three cells, with batch sizes 1, 2 and 3.
 pub fn recipe() -> Recipe {
@@ -65,6 +64,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         continuations: Vec::new(),
         feature_distance: None,
         scaler: None,
+        gradient_norm: None,
         gradient_histogram: None,
         memory: MemoryUse::default(),
         paths: Default::default(),
@@ -83,13 +83,13 @@ pub fn shell(script: &str) -> ProcessExecutor {
     ProcessExecutor { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
 }
 
-/// What a cell prints that has ended well.
+/// The last line of a cell that ends well.
 pub fn done_event() -> String {
     let event = Event::Done { measurement: Box::new(measurement(0.5)) };
     serde_json::to_string(&event).unwrap()
 }
 
-/// A script with its rank's number as `$rank`, and that line as `$done`.
+/// A script with the number of its rank as `$rank`, and [`done_event`] as `$done`.
 pub fn of_ranks(script: &str) -> String {
     format!(
         "read -r line; rank=${{line##*\\\"rank\\\":}}; rank=${{rank%%,*}}; done='{}'\n{script}",
@@ -146,11 +146,11 @@ impl Progress for Recorder {
     fn cell_started(&self, cell: &Label) {
         self.note(format!("start {}", cell.number));
     }
-    fn preparing(&self, cell: &Label, tuned: usize) {
-        self.note(format!("prepare {} {tuned}", cell.number));
-    }
-    fn step(&self, done: usize, of: usize) {
-        self.note(format!("step {done}/{of}"));
+    fn cell_advanced(&self, cell: &Label, advance: Advance) {
+        self.note(match advance {
+            Advance::Preparing { tuned } => format!("prepare {} {tuned}", cell.number),
+            Advance::Step { done, of } => format!("step {done}/{of}"),
+        });
     }
     fn cell_ended(&self, cell: &Label, row: &Row) {
         self.note(format!("end {} {}", cell.number, row.status.into_str()));

@@ -2,10 +2,10 @@
 
 use miette::{Result, miette};
 
-/// The number in a variable; an empty one counts as not set.
+/// The number in a variable; an empty variable counts as not set.
 ///
 /// # Errors
-/// When it is no number; `help` is what to do then.
+/// When it is not a number; `help` says what to do.
 pub fn number(lookup: &dyn Fn(&str) -> Option<String>, name: &str, help: &str) -> Result<Option<usize>> {
     let Some(text) = lookup(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
     let number = text.trim().parse();

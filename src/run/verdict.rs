@@ -1,4 +1,4 @@
-//! From the way a cell's process ended to the status and reason of its row.
+//! The status and reason of a cell's row, from the way its process ended.
 
 use std::fs;
 use std::io;
@@ -16,24 +16,24 @@ use crate::train::protocol::Event;
 use crate::words::Bytes;
 use crate::world::Hosts;
 
-/// What is known when a process has ended by itself without a measurement.
+/// What is known of a process that has ended without a result.
 pub struct Ending<'a> {
     pub exit: ExitStatus,
-    /// Its last lines that were no events.
+    /// Its last output.
     pub tail: &'a str,
-    /// Size of the allocation it was refused.
+    /// Size of the allocation that was refused, if it has reported one.
     pub refused_allocation: Option<u64>,
-    /// The limit it ran under, and whether `measure.memory_limit` set it.
+    /// Its limit of device memory, and whether `measure.memory_limit` set it.
     pub limit: u64,
     pub of_recipe: bool,
-    /// Whether the system has killed a process for want of memory meanwhile.
+    /// Whether the system has killed a process for want of memory since it began.
     pub oom_killer: bool,
 }
 
-/// The outcome a final event stands for; `None` for one that is not final.
+/// The outcome of a final event; `None` for others.
 pub fn of_event(event: Event) -> Option<Outcome> {
     match event {
-        Event::Preparing { .. } | Event::Step { .. } | Event::Lost { .. } => None,
+        Event::Advance(_) | Event::Lost { .. } => None,
         Event::Done { measurement } => Some(Outcome::Finished(measurement)),
         Event::Diverged { reason } => Some(Outcome::Ended { status: Status::Diverged, reason }),
         Event::OutOfMemory { reason } => Some(Outcome::Ended { status: Status::Oom, reason }),
@@ -41,11 +41,11 @@ pub fn of_event(event: Event) -> Option<Outcome> {
     }
 }
 
-/// The ranks of a cell, as reasons name them.
+/// How reasons name the ranks of a cell.
 #[derive(Clone, Copy)]
 pub struct Names<'a> {
     pub ranks: usize,
-    /// Where they are, if on several hosts.
+    /// Where the ranks are, if on several hosts.
     pub hosts: Option<&'a Hosts>,
 }
 
@@ -56,7 +56,7 @@ impl Names<'_> {
     }
 }
 
-/// The outcome of a cell that this rank has ended.
+/// The outcome, with the name of the rank that caused it.
 pub fn of_rank(rank: usize, names: Names, outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Ended { status, reason } if names.ranks > 1 => {
@@ -66,8 +66,8 @@ pub fn of_rank(rank: usize, names: Names, outcome: Outcome) -> Outcome {
     }
 }
 
-/// The outcome where ranks have lost others, and nothing else is known: who lost whom, and what each says. A rank that
-/// is missed and says nothing itself is the cause.
+/// The outcome if ranks have lost others and nothing else is known. `lost`: which rank lost which other, and its reason. The
+/// cause is a rank that was lost and has lost none itself.
 pub fn of_lost(names: Names, lost: &[(usize, usize, String)]) -> Outcome {
     let says_nothing = |peer: usize| lost.iter().all(|(rank, _, _)| *rank != peer);
     let cause = lost.iter().find(|(_, peer, _)| says_nothing(*peer)).or(lost.first());
@@ -75,12 +75,12 @@ pub fn of_lost(names: Names, lost: &[(usize, usize, String)]) -> Outcome {
     Outcome::failed(format!("{} does not answer: rank {rank} says: {reason}", names.of(*peer)))
 }
 
-/// Signals that come from outside: a user, a batch system or a limit sends them.
+/// Signals that come from outside: from a user, a batch system or a limit.
 const OUTSIDE: [Signal; 6] =
     [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGXCPU];
 const FIND_OUT: &str = "find out who did, a user or a limit of the job or machine, and run again with \
                         --retry-failed";
-const AGAIN: &str = "run again with --retry-failed, and where it ends so again, report it with the recipe and its \
+const AGAIN: &str = "run again with --retry-failed, and if it ends the same way, report it with the recipe and its \
                      last output";
 
 /// The outcome of an end without a final event.
@@ -101,10 +101,7 @@ pub fn of_ending(ending: &Ending) -> Outcome {
                 Bytes(limit),
             ))
         }
-        (Some(9), None) if oom_killer => oom(format!(
-            "out of memory: the system killed the cell (its OOM killer's count rose): give the machine or the job \
-             more memory, or {LESS_MEMORY}"
-        )),
+        (Some(9), None) if oom_killer => oom(killed_for_memory()),
         (Some(number), None) => {
             let signal = Signal::try_from(number).ok();
             let name = signal.map_or("unknown", Signal::as_str);
@@ -121,7 +118,15 @@ pub fn of_ending(ending: &Ending) -> Outcome {
     }
 }
 
-/// The outcome of a cell that was ended at its time limit of so many seconds.
+/// The reason of a cell that the system's OOM killer has killed.
+pub fn killed_for_memory() -> String {
+    format!(
+        "out of memory: the system killed the cell (its OOM killer's count rose): give the machine or the job more \
+         memory, or {LESS_MEMORY}"
+    )
+}
+
+/// The outcome of a cell that was killed at its time limit of so many seconds.
 pub fn of_timeout(seconds: f64, measure: &Measure) -> Outcome {
     let length = if measure.epochs.is_some() { "measure.epochs" } else { "measure.steps" };
     Outcome::failed(format!(
@@ -132,14 +137,14 @@ pub fn of_timeout(seconds: f64, measure: &Measure) -> Outcome {
 /// The outcome of a cell whose program cannot be started.
 pub fn of_no_start(program: &Path, error: &io::Error) -> Outcome {
     Outcome::failed(format!(
-        "cannot start {}: {error}: see that the file is there and may be executed, or build it again, and run \
+        "cannot start {}: {error}: check that the file is there and may be executed, or build it again, and run \
          again with --retry-failed",
         program.display()
     ))
 }
 
-/// How often the system has killed a process for want of memory: on the machine (/proc/vmstat)
-/// and in this process's control group (v2), where these files exist.
+/// How often the system has killed a process for want of memory: on the machine (/proc/vmstat) and in this process's
+/// control group (v2), if these files exist.
 pub fn oom_kills() -> u64 {
     let machine = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let group = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -149,7 +154,7 @@ pub fn oom_kills() -> u64 {
     counter(&machine, "oom_kill") + counter(&events, "oom_kill")
 }
 
-/// The value of `name` in lines of names and values.
+/// The value of `name` in lines of a name and a value.
 fn counter(text: &str, name: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.split_once(' '))
@@ -191,11 +196,11 @@ mod tests {
             (ending(exit(15), None, false, false), "not by the runner: find out who did"),
             (
                 ending(exit(11), None, false, false),
-                "run again with --retry-failed, and where it ends so again",
+                "run again with --retry-failed, and if it ends the same way",
             ),
             (
                 ending(exit(0), None, false, false),
-                "run again with --retry-failed, and where it ends so again",
+                "run again with --retry-failed, and if it ends the same way",
             ),
             (of_timeout(2.5, &steps), "2.5 s: raise measure.timeout, or lower measure.steps"),
             (of_timeout(2.5, &epochs), "or lower measure.epochs"),

@@ -1,4 +1,4 @@
-//! [`Build`]: from a cell's sections to its network and what feeds it.
+//! [`Build`]: makes the network of a cell and its feed from the cell's sections.
 
 use burn::tensor::{Device, Tensor};
 
@@ -18,19 +18,19 @@ use crate::words::refusal::refuse;
 
 /// A network that a cell trains.
 pub trait Build: Network {
-    /// Its `parts`, with weights as the recipe says, on the autodiff device: a rank's share of what divides among those of
-    /// its `groups`. Files that cannot be used end the cell.
+    /// Makes `parts` of the network on the autodiff device, with weights as the recipe says. Layers that are divided among
+    /// ranks of `groups` have this rank's share. Files that cannot be used end the cell.
     fn build(cell: &Cell, groups: &Groups, parts: Parts) -> Self;
 
-    /// A share of what its steps work on, from `cell.seed`. Files that cannot be used end the cell.
+    /// Makes the feed of a share of every batch, from `cell.seed`. Files that cannot be used end the cell.
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>>;
 
-    /// What the head reads of the tokens that predict something, [tokens, columns], of a network outside of autodiff.
+    /// The head's input for the tokens that predict something, [tokens, columns]; the network is outside of autodiff.
     fn features(&self, _batch: &Self::Batch) -> Tensor<2> {
         unreachable!("checked: a language model is evaluated")
     }
 
-    /// Every prompt with its continuation, as [`generate_until`], of a network outside of autodiff.
+    /// Every prompt with its continuation, as [`generate_until`]; the network is outside of autodiff.
     fn generate(
         &self,
         _prompts: &[Vec<u32>],
@@ -63,7 +63,7 @@ impl<F: Family> Build for Decoder<F> {
         let computation = Computation::new(arithmetic, cell.ops, cell.checkpoint);
         let source = source.unwrap_or_else(|e| refuse(e)).among(&groups.tensor);
         let homes = (Some(placement(cell)), sharding(cell, groups));
-        model.parts(cell.positions(), &source, computation, homes, parts)
+        model.network(cell.positions(), &source, computation, homes, parts)
     }
 
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {
@@ -99,7 +99,7 @@ pub fn placement(cell: &Cell) -> Placement {
     }
 }
 
-/// Who divides the cell's parameters among them; `None` where each replica has everything.
+/// How replicas divide the cell's parameters; `None` if each has everything.
 pub fn sharding(cell: &Cell, groups: &Groups) -> Option<Sharding> {
     Sharding::of(cell.parallel.shard, &groups.replicas)
 }

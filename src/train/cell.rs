@@ -1,21 +1,24 @@
-//! The process of one cell: reads a [`Request`], trains, reports [`Event`]s.
+//! The process of a cell: reads a [`Request`], trains, and reports [`Event`]s.
 
 use std::any::Any;
 use std::io::{self, BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::protocol::{Advance, Event, Request};
 use super::train;
 use crate::device;
 use crate::measure::{Stop, process};
 use crate::recipe::Cell;
-use crate::train::protocol::{Event, Request};
 use crate::words::DeviceId;
 use crate::words::refusal::Refusal;
 use crate::words::streams::tell;
 use crate::world::{Failure, World};
 
-/// Of a Linux program's main thread.
+/// As the main thread of a Linux program has.
 const STACK_BYTES: usize = 8 << 20;
 
 /// `runner cell`: serves the one request on standard input.
@@ -33,25 +36,28 @@ pub fn serve() -> ExitCode {
     // The pool's threads also run the cell, so they get a main thread's stack.
     let pool =
         rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES).build().expect("the system has threads");
-    // On a thread of the pool that operators on a CPU divide their work over: it takes its part of each. A thread outside
-    // would sleep through every operator and be woken after it, which takes some 20 µs.
-    let event = pool.install(|| answer(request));
+    // The cell runs on a thread of the pool over which operators on a CPU divide their work, and takes its part of it. A
+    // thread outside of the pool would have to be woken after every operator, which takes some 20 µs.
+    let event = pool.install(|| answer(&request));
     let ended_well = matches!(event, Event::Done { .. } | Event::Diverged { .. });
     send(&event);
     if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The last event of a request.
-fn answer(request: Request) -> Event {
+fn answer(request: &Request) -> Event {
+    catch_unwind(AssertUnwindSafe(|| work(request))).unwrap_or_else(ended_by)
+}
+
+fn work(request: &Request) -> Event {
     let mut cell = match Cell::from_json(&request.cell) {
         Ok(cell) => cell,
         Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
     };
     let by_nccl = cell.parallel.is_by_nccl(cell.device_id());
-    let local = request.seat.as_ref().map_or(0, |seat| seat.local);
-    cell.device = cell.parallel.device(cell.device_id(), local).to_string();
+    cell.device = cell.parallel.device(cell.device_id(), request.seat.local).to_string();
     let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
-    // What is sure to be too much is refused before anything is there.
+    // What is sure to be too much is refused before anything is allocated.
     let host = cell.within(request.memory_limit).account().host;
     if let Err(reason) = device::require_host_memory(host.page_locked(), host.total(), limit) {
         return Event::OutOfMemory { reason };
@@ -60,28 +66,25 @@ fn answer(request: Request) -> Event {
         send(&Event::OutOfMemory { reason: device::beyond_host_limit(own, limit.unwrap_or_default()) });
         std::process::exit(1);
     });
-    // What the backend keeps for itself is not the cell's, neither measured nor limited.
+    // What the backend keeps for itself is neither measured nor limited.
     cell.device_id().warm_up(cell.precision.compute);
-    let first = request.seat.as_ref().is_none_or(|seat| seat.rank == 0);
-    let on_tuned: fn(usize) = if first { |tuned| send(&Event::Preparing { tuned }) } else { |_| () };
+    let first = request.seat.rank == 0;
+    let on_tuned: fn(usize) =
+        if first { |tuned| send(&Event::Advance(Advance::Preparing { tuned })) } else { |_| () };
     let mut on_step = |done, of| {
         if first {
-            send(&Event::Step { done, of });
+            send(&Event::Advance(Advance::Step { done, of }));
         }
     };
-    match catch_unwind(AssertUnwindSafe(|| {
-        let world = request.seat.as_ref().map_or_else(|| Ok(World::alone()), World::join);
-        let mut world = world.unwrap_or_else(|failure| failure.end());
-        if let (DeviceId::Cuda(ordinal), true) = (cell.device_id(), by_nccl) {
-            let messages = cell.parallel.pipeline.is_some();
-            world.connect(ordinal, messages, lost).unwrap_or_else(|failure| failure.end());
-        }
-        train(&cell, &world, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step)
-    })) {
-        Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
-        Ok(Err(Stop::Diverged { reason })) => Event::Diverged { reason },
-        Ok(Err(Stop::OutOfMemory { reason })) => Event::OutOfMemory { reason },
-        Err(panic) => ended_by(panic),
+    let mut world = World::join(&request.seat).unwrap_or_else(|failure| failure.end());
+    if let (DeviceId::Cuda(ordinal), true) = (cell.device_id(), by_nccl) {
+        let messages = cell.parallel.pipeline.is_some();
+        world.connect(ordinal, messages, lost).unwrap_or_else(|failure| failure.end());
+    }
+    match train(&cell, &world, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step) {
+        Ok(measurement) => Event::Done { measurement: Box::new(measurement) },
+        Err(Stop::Diverged { reason }) => Event::Diverged { reason },
+        Err(Stop::OutOfMemory { reason }) => Event::OutOfMemory { reason },
     }
 }
 
@@ -109,13 +112,13 @@ fn of_failure(failure: Failure) -> Event {
     }
 }
 
-/// Ends this process, whose own thread waits for a device that waits for another rank.
+/// Ends this process, whose main thread waits for a device that waits for another rank.
 fn lost(failure: Failure) {
     send(&of_failure(failure));
     std::process::exit(1);
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()
@@ -128,18 +131,19 @@ fn message(panic: &(dyn Any + Send)) -> String {
 fn send(event: &Event) {
     let line = serde_json::to_string(event).expect("an event is plain data");
     let mut out = io::stdout().lock();
-    // A closed pipe means that the runner is gone; so is this process then.
+    // A closed pipe means that the runner is gone.
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
     }
 }
 
-/// Ends this process when standard input closes: the runner that wanted the answer is gone.
+/// Ends this process when standard input closes: the runner is gone. By a signal, since the handlers of a usual exit could
+/// wait for a device that never ends.
 fn end_with_the_runner() {
     std::thread::spawn(|| {
         let mut rest = String::new();
         while matches!(io::stdin().lock().read_line(&mut rest), Ok(n) if n > 0) {}
-        std::process::exit(1);
+        let _ = kill(Pid::this(), Signal::SIGKILL);
     });
 }
 

@@ -1,4 +1,4 @@
-//! [`change`]: what a cell's steps do to its weights, by which one way of training is compared with another.
+//! [`change`]: the weights of a cell before and after its steps, by which ways of training are compared.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
@@ -17,25 +17,25 @@ use crate::recipe::Cell;
 use crate::residence::Movement;
 use crate::world::World;
 
-/// Every weight before the first of a cell's measured steps and after the last, and the loss of each.
+/// Every weight before the first step and after the last, and the loss of each step.
 pub struct Change {
     pub losses: Vec<f64>,
     pub before: Named,
     pub after: Named,
 }
 
-/// A fault that a comparison must notice.
+/// A fault that a test puts into a step: a comparison must notice it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// The second step does not happen.
     SkippedUpdate,
     /// The last micro-batch of each step is left out.
     DroppedMicroBatch,
-    /// Blocks are computed from a slot that holds another block already.
+    /// Blocks are computed from a slot that already holds another block.
     StaleSlot,
 }
 
-/// Blocks that are copied into the slot which is being read.
+/// Copies blocks into the slot that is being read.
 pub struct RefillsEarly;
 
 impl Movement for RefillsEarly {
@@ -44,10 +44,10 @@ impl Movement for RefillsEarly {
     }
 }
 
-/// Trains a cell, its ranks as threads, for `measure.steps` steps after the preparation that a run makes, without measuring.
+/// Trains a cell for `measure.steps` steps, with its ranks as threads. It prepares as a run does, and measures nothing.
 ///
 /// # Panics
-/// As a run's process; and for a cell that counts epochs.
+/// Where the process of a run would end, and for a cell that counts epochs.
 pub fn change(cell: &Cell, damage: Option<Damage>) -> Change {
     on_model!(&cell.model, model => of(model, cell, damage))
 }
@@ -64,7 +64,7 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
         let threads: Vec<_> = World::threads(ranks, limit).into_iter().map(work).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
-    // Ranks that divide layers have the same loss.
+    // Ranks that divide layers have the same loss: it counts once.
     let replicas = || changes.iter().step_by(cell.parallel.tensor);
     let losses = (0..changes[0].losses.len()).map(|step| replicas().map(|change| change.losses[step]).sum());
     let losses = losses.collect();
@@ -81,7 +81,8 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
     Change { losses, before: all(|change| &change.before), after: all(|change| &change.after) }
 }
 
-/// `turn`: of the rank that draws at random. Threads have one generator, and random problems come behind the weights.
+/// `turn`: held by the rank that draws at random. Threads share one generator, and random problems come right behind the
+/// weights.
 fn of_rank<K: Kind<Network: Build>>(
     cell: &Cell,
     world: &World,

@@ -1,20 +1,20 @@
-//! [`Clock`]: the time of a whole training run.
+//! [`Clock`]: the time of a training run.
 
 use std::time::Instant;
 
 use burn::tensor::Device;
 
-/// The host's clock over the measured steps. It starts and stops once the device has done what it was given.
+/// The host's clock over the measured steps. Before it starts or stops it waits for the device.
 pub struct Clock<'a> {
     device: &'a Device,
-    /// `None` while it stands still.
+    /// `None` while it is stopped.
     since: Option<Instant>,
     /// Up to the last [`stop`](Self::stop).
     pub seconds: f64,
 }
 
 impl<'a> Clock<'a> {
-    /// Stands still.
+    /// A stopped clock.
     pub fn new(device: &'a Device) -> Self {
         Self { device, since: None, seconds: 0.0 }
     }
@@ -29,7 +29,7 @@ impl<'a> Clock<'a> {
         self.seconds += self.since.take().map_or(0.0, |since| since.elapsed().as_secs_f64());
     }
 
-    /// Stands still while `work` runs, which gets the seconds so far and waits for the device itself.
+    /// Pauses while `work` runs. `work` gets the seconds so far and waits for the device itself.
     pub fn without<T>(&mut self, work: impl FnOnce(f64) -> T) -> T {
         let runs = self.since.is_some();
         self.stop();

@@ -1,4 +1,4 @@
-//! Training: a cell's network, data and optimizer, stepped and measured.
+//! Training: the network, data and optimizer of a cell, its steps and their measurement.
 
 mod build;
 mod cell;

@@ -1,4 +1,4 @@
-//! From what a cell's steps gave to its [`Measurement`].
+//! Makes the [`Measurement`] of a cell from the outcome of its steps.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,20 @@ use crate::recipe::Cell;
 use crate::train::training::Results;
 use crate::words::DeviceId;
 
-/// What a cell's training came to.
+/// The outcome of a cell's training.
 pub struct Outcome {
     pub measured: Measured,
     pub results: Results,
     pub feature_distance: Option<FeatureDistance>,
-    /// Of all measured steps, by the host's clock.
+    /// Seconds of all measured steps, by the host's clock.
     pub run_seconds: f64,
-    /// Of a cell with a sampler, with the squared lengths of its samples added up.
+    /// In a cell with a sampler: its loading, and the sum of the squared lengths of its samples.
     pub loading: Option<(Loading, f64)>,
+    pub gradient_norm: Option<f64>,
     pub gradient_histogram: Option<GradientHistogram>,
     /// Steps after which the cell went on in another process.
     pub resumed: Vec<usize>,
-    /// Of each rank, where there are several.
+    /// A record of each rank, if there are several.
     pub ranks: Vec<RankRecord>,
 }
 
@@ -36,11 +37,11 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     let [forward, backward, optimizer] = seconds.map(Samples::new);
     let both: Vec<f64> = forward.seconds.iter().zip(&backward.seconds).map(|(f, b)| f + b).collect();
     let both = Samples::new(both);
-    // A graph is both in one.
+    // A graph runs both in one.
     let forward = (!cell.train.graph).then_some(forward);
     let backward = (cell.train.mode.trains() && !cell.train.graph).then_some(backward);
     let (tokens_per_second, flops_per_second) = match &outcome.loading {
-        // Steps differ in size: means over all of them, of what was no padding.
+        // Steps differ in size: means over all of them, without padding.
         Some((loading, squares)) => {
             let flops = cell.flops_of(loading.tokens(), *squares);
             let both: f64 = both.seconds.iter().sum();
@@ -52,8 +53,10 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
             (tokens / run_seconds, (flops.forward + flops.backward) / both.median)
         }
     };
+    let moving = cell.model.decoder().filter(|_| cell.offload.moves());
+    let resident_blocks = moving.map(|shape| cell.offload.resident_blocks.count(shape.layers));
     let host_update = (!host_updates.is_empty()).then(|| Samples::new(host_updates));
-    // It is read and written once.
+    // State on the disk is read and written once an update.
     let disk = 2.0 * cell.account().host.disk as f64;
     Measurement {
         tokens_per_second,
@@ -71,9 +74,10 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         continuations,
         feature_distance: outcome.feature_distance,
         scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
+        gradient_norm: outcome.gradient_norm,
         gradient_histogram: outcome.gradient_histogram,
         memory,
-        resident_blocks: resident_blocks(cell),
+        resident_blocks,
         crossings,
         paths: paths(cell).into_iter().chain(graph.map(|way| ("graph".into(), way))).collect(),
         resumed: outcome.resumed,
@@ -83,13 +87,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     }
 }
 
-/// Of a cell whose other blocks move.
-fn resident_blocks(cell: &Cell) -> Option<usize> {
-    let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
-    Some(cell.offload.resident_blocks.count(shape.layers))
-}
-
-/// Which way each part of the work took.
+/// How each part of the work ran.
 fn paths(cell: &Cell) -> BTreeMap<String, String> {
     let mut paths = cell.device_id().paths();
     if cell.device_id() != DeviceId::Cpu && !cell.parallel.is_alone() {
@@ -147,6 +145,7 @@ mod tests {
             feature_distance: None,
             run_seconds: 5.0,
             loading: None,
+            gradient_norm: None,
             gradient_histogram: None,
             resumed: Vec::new(),
             ranks: Vec::new(),

@@ -1,4 +1,4 @@
-//! One cell from its settings to a [`Measurement`]: preparation, warm-up, measured steps, evaluation.
+//! One cell, from its settings to its [`Measurement`]: preparation, warm-up, measured steps, evaluation.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -21,12 +21,12 @@ use crate::words::streams::tell;
 use crate::words::{DeviceId, files::write_folder};
 use crate::world::{Traffic, World};
 
-/// Runs a rank's part of a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
-/// [`Meter::prepare`] calls `on_tuned`, and `on_step(done, of)` is called after each step.
-/// With `trace`, one more step is recorded, by the first rank there as a Chrome trace.
+/// Runs a rank's part of the warm-up and the measured steps of a cell, within `memory_limit` bytes of device memory.
+/// [`Meter::prepare`] calls `on_tuned`. `on_step(done, of)` is called after each step. With `trace` one more step is
+/// recorded, and the first rank writes it there as a Chrome trace.
 ///
 /// # Errors
-/// Why the steps ended early.
+/// Says why the steps ended early.
 pub fn train(
     cell: &Cell,
     world: &World,
@@ -53,7 +53,7 @@ fn run<K: Kind<Network: Build>>(
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
     let (id, placed) = (cell.device_id(), cell.within(memory_limit).of_micro_batches());
-    // Before memory is counted: a corpus is not the cell's.
+    // Before memory is counted: the corpus does not count as the cell's.
     let groups = Groups::of(world, &cell.parallel);
     let mut feed = K::Network::feed(&placed, share(&groups.replicas));
     let folders = Folders::of(cell).expect("checked with the cell");
@@ -66,11 +66,11 @@ fn run<K: Kind<Network: Build>>(
     }
     let start = state.as_ref().map_or(Cow::Borrowed(&placed), |state| Cow::Owned(state.cell(&placed)));
     let mut meter = id.meter();
-    // What one rank holds back of a GPU would be missing to those that share it.
+    // Memory that one rank holds back would be missing to the others on the same GPU.
     let shared = id != DeviceId::Cpu && cell.parallel.ranks_on_device(id) > 1;
     let own = if shared { u64::MAX } else { memory_limit };
     let limit = || id.limit_memory(own).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
-    // On a GPU what preparation needs is not the cell's: the limit comes after it.
+    // On a GPU the limit begins after the preparation, whose memory is not the cell's.
     let early = (id == DeviceId::Cpu).then(limit);
 
     let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
@@ -96,26 +96,31 @@ fn run<K: Kind<Network: Build>>(
         resumed: Vec::new(),
         traffic: Traffic::default(),
     };
-    // Where a cell goes on, the process is as cold as at its beginning.
+    // The process of a resumed cell is cold too.
     if sampled || state.is_some() {
         run.warm_up_apart(updates)?;
     }
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
-    if folders.weights.is_some() || folders.adapter.is_some() {
+    if written().next().is_some() {
         run.training.gather();
+        // All replicas have the same weights, and the rank of the first stage has gathered all of them.
+        if groups.replicas.place() == 0 && groups.pipeline.place() == 0 {
+            folders.weights.iter().for_each(|folder| run.save(folder, Training::write_model));
+            folders.adapter.iter().for_each(|folder| run.save(folder, Training::write_adapter));
+        }
+        // The first rank may write for longer than ranks wait for each other.
+        world.all().broadcast_when_ready("end of saving", 0, Vec::new()).wait();
     }
-    // All replicas have the same, and the first stage's rank what it has gathered.
-    let (weights, adapter) = (folders.weights.iter(), folders.adapter.iter());
-    let first = groups.replicas.place() == 0 && groups.pipeline.place() == 0;
-    weights.filter(|_| first).for_each(|folder| run.save(folder, Training::write_model));
-    adapter.filter(|_| first).for_each(|folder| run.save(folder, Training::write_adapter));
 
     let loading = sampled.then(|| run.loading(run_seconds));
     let Run { mut training, meter, states, resumed, traffic, .. } = run;
-    // What crossed the bus belongs to the row of a cell whose blocks move.
+    // Losses show the effect of updates; without updates only this norm shows what backward has computed.
+    let proves = cell.train.mode.trains() && cell.train.optimizer.rule().is_none();
+    let gradient_norm = if proves { training.gradient_norm() } else { None };
+    // The row of a cell whose blocks move has what crossed the bus.
     let recorded = cell.offload.moves() && id != DeviceId::Cpu;
-    // All ranks take the step, and the first writes what it saw.
+    // All ranks take the step, and the first writes its trace.
     let own = trace.filter(|_| world.rank() == 0);
     let crossings = if trace.is_some() || recorded { training.record(own) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
@@ -136,13 +141,14 @@ fn run<K: Kind<Network: Build>>(
         feature_distance,
         run_seconds,
         loading,
+        gradient_norm,
         gradient_histogram,
         resumed,
         ranks,
     })
 }
 
-/// The steps of a cell that is prepared.
+/// The steps of a prepared cell.
 struct Run<'r, N: Build> {
     cell: &'r Cell,
     world: &'r World,
@@ -153,18 +159,18 @@ struct Run<'r, N: Build> {
     done: usize,
     /// Measured steps.
     steps: usize,
-    /// Steps of a warm-up that trains a network of its own.
+    /// Steps of a warm-up that trains its own network.
     apart: usize,
     states: Option<States>,
     /// Steps after which the cell went on in another process.
     resumed: Vec<usize>,
-    /// With other ranks: before the measured steps, and then in them.
+    /// Traffic between ranks: at the first measured step, and at the end in all measured steps.
     traffic: Traffic,
 }
 
 impl<'r, N: Build> Run<'r, N> {
-    /// The samples are the measured steps' alone: warm-up trains a network of its own, on the largest batch,
-    /// which shows the most memory. `updates`: those of the training that comes.
+    /// Warms up on a network of its own, so that only measured steps consume samples. It trains on the largest batch, which
+    /// needs the most memory. `updates`: of the training that follows.
     fn warm_up_apart(&mut self, updates: usize) -> Result<(), Stop> {
         for _ in 0..self.cell.measure.warmup {
             self.step(false)?;
@@ -174,7 +180,7 @@ impl<'r, N: Build> Run<'r, N> {
         Ok(())
     }
 
-    /// Goes on from a state; gives the seconds of the measured steps before it.
+    /// Goes on from a state; returns the seconds of the measured steps before it.
     fn resume(&mut self, state: State) -> Result<f64, Stop> {
         let folder = state.folder.display();
         let failed = |e| format!("the state in {folder} cannot be read: {e}; remove it");
@@ -182,13 +188,13 @@ impl<'r, N: Build> Run<'r, N> {
         let Progress { done, run_seconds, measured, mut resumed, .. } = state.progress;
         resumed.push(done - self.apart);
         (self.done, self.resumed) = (done, resumed);
-        // Losses of the warm-up may still be on their way: they are none of the cell's.
+        // Losses of the warm-up may still be on their way; they do not count.
         self.meter.so_far()?;
         self.meter.resume(measured);
         Ok(run_seconds)
     }
 
-    /// Weights of the last measured step: steps that are recorded later change them too.
+    /// Saves weights, before recorded steps change them.
     fn save(&mut self, folder: &Path, write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>) {
         if self.world.rank() > 0 {
             return self.training.give_shares();
@@ -201,7 +207,7 @@ impl<'r, N: Build> Run<'r, N> {
         self.training.end_shares();
     }
 
-    /// Writes the state; `run_seconds`: of the measured steps so far.
+    /// Writes the state, if the cell has states. `run_seconds`: of the measured steps so far.
     fn save_state(&mut self, run_seconds: f64) -> Result<(), Stop> {
         let Some(states) = &self.states else { return Ok(()) };
         let measured = self.meter.so_far()?;
@@ -220,7 +226,7 @@ impl<'r, N: Build> Run<'r, N> {
         Ok(())
     }
 
-    /// All steps that are left, with the evaluations; gives the seconds of the measured ones, with those of
+    /// Takes all steps that are left, with the evaluations; returns the seconds of the measured steps, including those of
     /// `earlier` processes.
     fn steps(&mut self, earlier: f64) -> Result<f64, Stop> {
         let device = self.cell.device_id().burn();
@@ -256,7 +262,7 @@ impl<'r, N: Build> Run<'r, N> {
         if self.training.evaluation_is_due(true) {
             self.training.evaluate()?;
         }
-        // Weights that stay as they are give the same answers again.
+        // Without training the answers would be the same again.
         if self.cell.train.mode.trains() {
             self.training.answer();
             self.training.write();
@@ -264,7 +270,7 @@ impl<'r, N: Build> Run<'r, N> {
         Ok(clock.seconds)
     }
 
-    /// One step, followed by the meter.
+    /// Takes one step, which the meter follows.
     fn step(&mut self, measured: bool) -> Result<(), Stop> {
         let Self { training, meter, .. } = self;
         meter.begin(measured);
@@ -290,7 +296,7 @@ impl<'r, N: Build> Run<'r, N> {
         Ok(())
     }
 
-    /// What the batches of the measured steps came to, with the squared lengths of their samples added up.
+    /// The loading of the measured steps, and the sum of the squared lengths of their samples.
     fn loading(&self, run_seconds: f64) -> (Loading, f64) {
         let feed = self.training.feed();
         let loads: &[Load] = &feed.loads()[..self.steps];

@@ -1,4 +1,4 @@
-//! What all ranks of a cell came to together.
+//! Joins the losses and records of all ranks of a cell.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,16 +6,16 @@ use crate::measure::{Measured, RankRecord, Span, StageTime};
 use crate::parallel::Groups;
 use crate::world::{Traffic, World};
 
-/// What a rank sends the others after the last step.
+/// What each rank sends to the others after the last step.
 #[derive(Serialize, Deserialize)]
 struct Told {
-    /// Its part of each step's loss.
+    /// This rank's part of each step's loss.
     losses: Vec<f64>,
     record: RankRecord,
 }
 
-/// Adds up the losses of all replicas' shares, and gives a record of each rank; none in a world of one. `traffic`: of the
-/// measured steps; `stages`: of a pipeline, by themselves and in the last step.
+/// Sums the losses of all replicas' shares, and returns a record of each rank; none in a world of one. `traffic`: of the
+/// measured steps. `stages`, `timeline`: the times of a pipeline's stages, and its last step.
 pub fn together(
     world: &World,
     groups: &Groups,
@@ -33,13 +33,13 @@ pub fn together(
         step_seconds: measured.seconds.iter().flatten().sum::<f64>() / steps,
         sent_bytes: traffic.sent as f64 / steps,
         exchange_seconds: traffic.busy / steps,
-        // A result comes a moment after its operation has ended.
+        // A result arrives a moment after its operation has ended.
         exposed_seconds: traffic.exposed.min(traffic.busy) / steps,
         stages,
         timeline,
     };
     let mut losses = std::mem::take(&mut measured.losses);
-    // Ranks that divide layers all have the loss of their replica.
+    // All ranks that divide layers have the loss of their replica: it counts once.
     losses.iter_mut().filter(|_| groups.tensor.place() > 0).for_each(|loss| *loss = 0.0);
     let told = Told { losses, record };
     let own = serde_json::to_vec(&told).expect("plain data");

@@ -1,9 +1,9 @@
 //! `[save] state`: the state of training every few steps, from which an interrupted cell goes on as if it had not
 //! been interrupted.
 //!
-//! A state is a folder `step-<n>` with the parameters (`model.safetensors`), what optimizer and scaler keep
-//! (`optimizer.bin`) and everything else (`progress.toml`). It is renamed into place whole; the one before is then
-//! removed.
+//! A state is a folder `step-<n>` with the parameters (`model.safetensors`), the state of optimizer and scaler
+//! (`optimizer.bin`) and everything else (`progress.toml`). A finished folder is renamed into place, and then the earlier
+//! state is removed.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -23,12 +23,12 @@ use crate::words::files::write_folder;
 
 const PROGRESS: &str = "progress.toml";
 const OPTIMIZER: &str = "optimizer.bin";
-/// What a state's folder is called, before the number of steps.
+/// Beginning of the name of a state's folder; the number of steps follows.
 const STEP: &str = "step-";
-/// Other sources may compute other digits.
+/// Hash of the sources of this program: other sources may compute other digits.
 pub const BUILD: &str = env!("RUNNER_BUILD");
 
-/// How far a cell has come, in numbers. TOML reads numbers back as they were.
+/// How far a cell has come. TOML reads numbers back exactly.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Progress {
     /// [`key`] of the cell, its device and its input files.
@@ -38,13 +38,13 @@ pub struct Progress {
     pub done: usize,
     /// Seconds of the measured ones.
     pub run_seconds: f64,
-    /// Where the cell was interrupted before.
+    /// Steps after which the cell was interrupted before.
     pub resumed: Vec<usize>,
     pub measured: Measured,
     pub standing: Standing,
 }
 
-/// Where a cell's states are.
+/// Where the states of a cell are.
 pub struct States {
     pub folder: PathBuf,
     /// Steps between two.
@@ -60,7 +60,7 @@ pub struct State {
 }
 
 impl States {
-    /// Of a cell that has them.
+    /// The states of a cell that saves one every so many steps into a folder.
     pub fn of(cell: &Cell, (folder, every): (PathBuf, usize)) -> Self {
         let inputs = Contents::new(&|_| ()).inputs(cell);
         Self { folder, every, cell: key(&cell.to_json(), &cell.device_id().info().name, &inputs) }
@@ -76,10 +76,10 @@ impl States {
         entries.filter_map(|entry| step(entry.path())).collect()
     }
 
-    /// The last state; `None` where there is none.
+    /// The last state, if there is one.
     ///
     /// # Errors
-    /// When it cannot be read, or is of another cell or build; says what to do.
+    /// When it cannot be read, or belongs to another cell or build; says what to do.
     pub fn last(&self) -> Result<Option<State>, String> {
         let Some((_, folder)) = self.all().into_iter().max() else { return Ok(None) };
         let start_anew = format!("remove {} to train from the beginning", self.folder.display());
@@ -90,15 +90,15 @@ impl States {
             .map_err(|e| format!("the state in {} cannot be read: {e}; {start_anew}", folder.display()))?;
         if progress.cell != self.cell {
             return Err(format!(
-                "the state in {} is of a cell with other settings, input files or device; name another folder in \
+                "the state in {} belongs to a cell with other settings, input files or device; name another folder in \
                  save.state, or {start_anew}",
                 folder.display()
             ));
         }
         if progress.build != BUILD {
             return Err(format!(
-                "the state in {} is of another build of the runner, which may compute other digits; {start_anew}, or \
-                 go on with that build",
+                "the state in {} was written by another build of the runner, which may compute other digits; \
+                 {start_anew}, or go on with that build",
                 folder.display()
             ));
         }
@@ -141,27 +141,27 @@ impl States {
     /// When it cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
         self.all().into_iter().try_for_each(|(_, path)| fs::remove_dir_all(path))?;
-        // Others' files keep the folder.
+        // It stays if it holds other files.
         let _ = fs::remove_dir(&self.folder);
         Ok(())
     }
 }
 
 impl State {
-    /// The cell with the state's parameters in the place of its first ones.
+    /// The cell, with the state's parameters as its first weights.
     pub fn cell(&self, cell: &Cell) -> Cell {
         let mut cell = cell.clone();
         cell.model.load_from(self.folder.clone());
         cell
     }
 
-    /// Lets the batches begin behind those of the state's steps.
+    /// Lets the batches begin after those of the state's steps.
     pub fn resume_feed<B>(&self, feed: &mut dyn Feed<B>) {
         let Standing { position, loads, .. } = &self.progress.standing;
         feed.resume(*position, loads.clone());
     }
 
-    /// Lets a training whose network and feed go on from here go on altogether.
+    /// Restores everything else into a training whose network and feed go on from this state.
     ///
     /// # Errors
     /// When the state is damaged.
@@ -178,7 +178,7 @@ impl State {
     }
 }
 
-/// The lengths of the name and of the value, 8 bytes each, and then the two.
+/// Writes name and value, each after its length in 8 bytes.
 fn write_kept(out: &mut impl Write, name: &str, kept: &Kept<'_>) -> io::Result<()> {
     let value = kept.bytes();
     for part in [name.as_bytes(), &value] {
@@ -188,7 +188,7 @@ fn write_kept(out: &mut impl Write, name: &str, kept: &Kept<'_>) -> io::Result<(
     Ok(())
 }
 
-/// A value that must be of this name and length.
+/// Reads a value, which must have this name and length.
 fn read_kept(input: &mut impl Read, name: &str, kept: Kept<'_>) -> io::Result<()> {
     let length = kept.bytes().len();
     let mut part = |expected: usize| {

@@ -1,4 +1,4 @@
-//! [`Step`]: carries out a schedule with a network, its optimizer and its scaler.
+//! [`Step`]: carries out the actions of a schedule with a network, its optimizer and its scaler.
 
 mod recorded;
 mod stages;
@@ -24,57 +24,58 @@ use crate::words::DeviceId;
 use crate::world::Group;
 use recorded::Recording;
 
-/// What a step has computed when its update comes.
+/// What a step has computed before its update.
 pub struct BeforeUpdate<'s, N> {
-    /// Its gradients are times the scale where there is one.
+    /// Its gradients are multiplied by the scale, if there is one.
     pub residence: &'s mut Residence<N>,
     pub size: &'s StepSize,
-    /// Of the loss, [1] in fp32; `None`: 1.
+    /// The scale of the loss, [1] in fp32; `None`: 1.
     pub scale: Option<Tensor<1>>,
 }
 
-/// Sees what a step has computed.
+/// Looks at what a step has computed.
 pub type Look<'l, N> = dyn FnMut(BeforeUpdate<'_, N>) + 'l;
 
-/// Hears of the end of each phase, and after a forward of its loss, [1] in fp32.
+/// Is called at the end of each phase; after a forward with its loss, [1] in fp32.
 pub type End<'e> = dyn FnMut(Phase, Option<Tensor<1>>) + 'e;
 
 /// All that a step changes.
 pub struct Step<'a, N: Build> {
     train: &'a Train,
-    /// Of the masks of dropout.
+    /// Seed of the masks of dropout.
     seed: u32,
     device: DeviceId,
     pub stage: Stage<N>,
-    /// `None` where there is one, or the residence sums gradients.
+    /// `None` if there is one replica, or the residence sums gradients.
     replicas: Option<Replicas>,
-    /// Of a rank of a pipeline.
+    /// Present on a rank of a pipeline.
     pub stages: Option<Stages<N>>,
-    /// `None` where this rank has whole layers.
+    /// `None` if this rank has whole layers.
     tensor: Option<TensorRanks>,
-    /// This rank among the replicas.
+    /// This rank's share of each batch.
     share: Share,
     scaler: Option<GradScaler>,
-    /// Σ g² over all gradients of the step before, [1] in fp32, where they clip this one's; 0 before the first.
-    previous_squares: Tensor<1>,
+    /// Σ g² over all gradients of the last step that wanted their norm, [1] in fp32; 0 before the first.
+    squares: Tensor<1>,
+    /// Whether the norm is computed even if no update needs it.
+    measures_norm: bool,
     keeps_casts: bool,
     recording: Recording,
-    /// Where several micro-batches are recorded, from the first step on.
+    /// Sums of gradients in fixed places, for a graph of several micro-batches; made in the first step.
     sums: Option<FixedSums>,
-    /// Updates so far, and all of them.
+    /// Updates so far, and in all.
     pub updates: usize,
     total_updates: usize,
 }
 
-/// What of each batch this replica computes.
+/// The share of each batch that this replica computes.
 pub fn share(replicas: &Group) -> Share {
     Share { place: replicas.place(), of: replicas.size() }
 }
 
 impl<'a, N: Build> Step<'a, N> {
-    /// Makes the network, its optimizer and scaler, the same ones each time: of the cell as it is `tuned` now.
-    /// `total_updates`: what the schedule of the learning rate goes over; `largest_input`: elements of a block's input
-    /// at most.
+    /// Makes network, optimizer and scaler, each time with the same values. `tuned`: the cell in its phase of tuning.
+    /// `total_updates`: steps of the learning-rate schedule. `largest_input`: most elements of a block's input.
     pub fn new(
         cell: &'a Cell,
         tuned: &Cell,
@@ -91,7 +92,7 @@ impl<'a, N: Build> Step<'a, N> {
         plain.seed(u64::from(cell.seed));
         let network = match cell.train.mode {
             Mode::Training => N::build(tuned, groups, parts),
-            // Outside of autodiff no operator keeps anything.
+            // Outside of autodiff operators keep nothing.
             Mode::Inference => N::build(tuned, groups, parts).valid(),
         };
         drop(drawing);
@@ -105,7 +106,7 @@ impl<'a, N: Build> Step<'a, N> {
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
-        // Where ranks divide gradients their residence sums them.
+        // If ranks divide gradients, the residence sums them.
         let replicas =
             Replicas::of(&groups.replicas, cell.parallel.data_reduce).filter(|_| sharding.is_none());
         let tensor = TensorRanks::of(&groups.tensor, stage.residence.table(), &plain);
@@ -122,7 +123,8 @@ impl<'a, N: Build> Step<'a, N> {
             tensor,
             share,
             scaler,
-            previous_squares: Tensor::zeros([1], (&plain, DType::F32)),
+            squares: Tensor::zeros([1], (&plain, DType::F32)),
+            measures_norm: false,
             keeps_casts,
             recording: if cell.train.graph { Recording::First } else { Recording::Off },
             sums: None,
@@ -131,47 +133,56 @@ impl<'a, N: Build> Step<'a, N> {
         }
     }
 
-    /// All that optimizer and scaler keep between steps.
+    /// Visits the state of optimizer and scaler.
     pub fn visit(&mut self, visit: &mut Visit) {
         self.stage.residence.visit_states(visit);
         self.scaler.iter_mut().for_each(|scaler| scaler.visit(visit));
         if self.train.clip == Clip::PreviousNorm {
-            visit("clip.previous_squares", Kept::Tensor(&mut self.previous_squares));
+            visit("clip.previous_squares", Kept::Tensor(&mut self.squares));
         }
     }
 
-    /// What the gradient of the loss starts from; `None`: 1.
+    /// The gradient of the loss that backward starts from; `None`: 1.
     pub fn scale(&self) -> Option<Tensor<1>> {
         self.scaler.as_ref().map(GradScaler::scale)
     }
 
-    /// The gradients of a micro-batch by itself.
+    /// The gradients of one micro-batch.
     pub fn gradients(&self, batch: &N::Batch) -> Gradients {
         let _masks = self.masks(0);
         gradients(self.stage.output(batch), self.scale())
     }
 
-    /// What a micro-batch makes the device compute, without leaving anything behind: no other rehearsal and no step
-    /// adds to its gradients, nor finds them in the place of a block's weights.
+    /// Carries out a step that updates nothing; returns the norm over all of its gradients.
+    pub fn gradient_norm(&mut self, actions: &[Action], batches: &[N::Batch]) -> f64 {
+        self.stage.residence.want_squares();
+        self.measures_norm = true;
+        self.run(actions, batches, &mut |_, _| {}, None);
+        self.measures_norm = false;
+        f64::from(self.squares.clone().into_scalar::<f32>()).sqrt()
+    }
+
+    /// Computes forward and backward of a micro-batch and leaves nothing behind: no later step adds to its gradients, or
+    /// finds them in the place of a block's weights.
     pub fn rehearse(&self, batch: &N::Batch) {
         let _masks = self.masks(0);
         match (&self.stages, self.train.mode) {
             (Some(stages), _) => stages.rehearse(self.stage.residence.network(), batch),
             (None, Mode::Training) => drop(self.gradients(batch)),
-            (None, Mode::Inference) => drop(self.stage.infer(batch)),
+            (None, Mode::Inference) => drop(self.stage.output(batch)),
         }
         self.stage.residence.discard();
     }
 
-    /// The region of dropout of the next step's micro-batch.
+    /// The dropout masks of a micro-batch of the next step.
     fn masks(&self, micro_batch: usize) -> Masks {
-        // Each rank drops elements of its own.
+        // Each replica drops other elements.
         let micro_batch = micro_batch * self.share.of + self.share.place;
         masks(Some(of_micro_batch(self.seed, self.updates, micro_batch)))
     }
 
-    /// Carries out the actions over a step's micro-batches. With `look` gradients are looked at before each
-    /// update. Gives what the scaler reports of the last one, where there is a scaler.
+    /// Carries out the actions over the micro-batches of a step. `look` sees the gradients before each update. Returns what
+    /// the scaler reports of the last update, if there is a scaler.
     pub fn run(
         &mut self,
         actions: &[Action],
@@ -184,7 +195,7 @@ impl<'a, N: Build> Step<'a, N> {
         }
         let (mut losses, mut report) = (Vec::new(), None);
         let sums = self.begin_sums(batches);
-        // With a graph what is left is the update.
+        // After a graph only the update is left.
         let replayed = self.train.graph && look.is_none() && self.replay(batches, end);
         let done = if replayed { actions.len() - 1 } else { 0 };
         let mut casts = (self.keeps_casts && done == 0).then(|| self.stage.residence.keep_casts());
@@ -198,21 +209,21 @@ impl<'a, N: Build> Step<'a, N> {
                     let of_replicas = || self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
                     let of_sums = || sums.as_ref().map(FixedSums::gates);
                     let gates = self.stage.residence.gates(last).or_else(of_replicas).or_else(of_sums);
-                    let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
+                    let loss = self.stage.forward(micro_batch, &batches[micro_batch]);
                     drop(gates);
                     drop(range);
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));
                     end(Phase::Forward, Some(loss));
                 }
-                // Nothing is dropped.
-                Action::Infer { stage, micro_batch } => {
+                // Without masks: inference has no dropout.
+                Action::Infer { micro_batch, .. } => {
                     let range = self.device.range(c"forward");
-                    let loss = self.stage(stage).infer(&batches[micro_batch]);
+                    let loss = self.stage.output(&batches[micro_batch]).inner();
                     drop(range);
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));
                     end(Phase::Forward, Some(loss));
                 }
-                Action::Backward { stage, micro_batch } => {
+                Action::Backward { micro_batch, .. } => {
                     let range = self.device.range(c"backward");
                     let last = actions.get(i + 1) == Some(&Action::Update);
                     if look.is_none() && last {
@@ -222,7 +233,7 @@ impl<'a, N: Build> Step<'a, N> {
                         replicas.begin(std::mem::take(self.stage.residence.gradient_set()));
                     }
                     let scale = self.scale();
-                    let gradients = self.stage(stage).backward(micro_batch, scale);
+                    let gradients = self.stage.backward(micro_batch, scale);
                     let scope = OperatorName::GradientSums.scope();
                     let residence = &mut self.stage.residence;
                     match (self.replicas.as_ref().filter(|_| last), &sums) {
@@ -233,7 +244,7 @@ impl<'a, N: Build> Step<'a, N> {
                         }
                         (Some(replicas), _) => {
                             replicas.end(residence.network(), gradients);
-                            // Else the update waits, for one sum after the other.
+                            // Otherwise the update waits for one sum after the other.
                             if look.is_some() || self.wants_norm() {
                                 self.take_sums();
                             }
@@ -246,7 +257,7 @@ impl<'a, N: Build> Step<'a, N> {
                     drop(range);
                     end(Phase::Backward, None);
                 }
-                Action::Send(_) | Action::Receive(_) => unreachable!("one stage has nobody to speak to"),
+                Action::Send(_) | Action::Receive(_) => unreachable!("one stage sends nothing"),
                 Action::Update => {
                     drop(casts.take());
                     let range = self.device.range(c"optimizer");
@@ -256,17 +267,14 @@ impl<'a, N: Build> Step<'a, N> {
                 }
             }
         }
-        for loss in losses {
-            // Data alone are read when they are looked at.
-            let _: f32 = loss.into_scalar();
-        }
+        read(losses);
         report
     }
+}
 
-    fn stage(&mut self, number: usize) -> &mut Stage<N> {
-        assert_eq!(number, 0, "the whole network is one stage");
-        &mut self.stage
-    }
+/// Waits until the device has computed these losses.
+fn read(losses: Vec<Tensor<1>>) {
+    losses.into_iter().for_each(|loss| _ = loss.into_scalar::<f32>());
 }
 
 #[cfg(test)]

@@ -11,10 +11,12 @@ use crate::recipe::{Recipe, Source};
 type Network = Decoder<Gpt2>;
 
 fn cell(more: &str) -> Cell {
+    let own = more.starts_with("optimizer");
+    let optimizer = if own { "" } else { "optimizer = { kind = \"sgd\", lr = 0.5 }\n" };
     let text = format!(
         "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
          num_hidden_layers = 2\nnum_attention_heads = 2\nmax_position_embeddings = 8\n[train]\nbatch_size = 2\n\
-         seq_len = 8\naccumulation_steps = 3\noptimizer = {{ kind = \"sgd\", lr = 0.5 }}\n{more}"
+         seq_len = 8\naccumulation_steps = 3\n{optimizer}{more}"
     );
     let source = Source { path: "r.toml".into(), text };
     Recipe::parse(&source).expect("a recipe").cells.remove(0)
@@ -98,6 +100,20 @@ fn trained(cell: &Cell, looks: bool) -> (Vec<Named>, Vec<Named>) {
 
 fn norm(gradients: &Named) -> f64 {
     gradients.iter().flat_map(|(_, values)| values).map(|g| g.powi(2)).sum::<f64>().sqrt()
+}
+
+#[test]
+fn the_norm_of_a_step_is_that_of_its_gradients() {
+    for more in ["", "[offload]\nstrategy = \"overlap\"\n"] {
+        let cell = cell(&format!("optimizer = {{ kind = \"none\" }}\n{more}"));
+        let batches = Network::feed(&cell, Share::WHOLE).next();
+        let mut step = Step::<Network>::new(&cell, &cell, &Groups::alone(), 2, 0);
+        let (actions, mut expected) = (accumulation(3), 0.0);
+        let look: &mut Look<'_, Network> = &mut |before| expected = norm(&before.residence.gradients());
+        step.run(&actions, &batches, &mut |_, _| (), Some(look));
+        let measured = step.gradient_norm(&actions, &batches);
+        assert!((measured / expected - 1.0).abs() < 1e-6, "{more}: {measured} and {expected}");
+    }
 }
 
 /// p ← p − lr · min(1, limit / norm of the step before) · g, and the first step as it is.

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
 
 pub use saved::Standing;
 
@@ -19,51 +20,49 @@ use super::change::{Damage, RefillsEarly};
 use super::feed::Feed;
 use super::step::{End, Look, Step};
 use crate::measure::{Answers, Continuation, Evaluation, Meter, Span, StageTime};
+use crate::parallel::schedule::Action;
 use crate::parallel::{Groups, whole};
 use crate::params::named::{Named, wide};
 use crate::params::table::Entry;
 use crate::recipe::Cell;
 
-/// What a training leaves besides its weights.
-#[derive(Default)]
+/// What training yields besides weights, losses and times.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     pub evaluations: Vec<Evaluation>,
     pub answers: Vec<Answers>,
     pub continuations: Vec<Continuation>,
     /// Seconds of the measured updates on the host.
     pub host_updates: Vec<f64>,
-    /// Which way forward and backward took, where a graph is asked for.
+    /// How forward and backward ran, if `train.graph` is set; known at the end.
+    #[serde(skip)]
     pub graph: Option<String>,
 }
 
 pub struct Training<'a, N: Build> {
     cell: &'a Cell,
     groups: Groups,
-    /// `None` only while it is made anew.
+    /// `None` only while it is made again.
     step: Option<Step<'a, N>>,
-    /// Over which the schedule of the learning rate goes.
+    /// Length of the learning-rate schedule.
     total_updates: usize,
     feed: Box<dyn Feed<N::Batch>>,
-    /// The micro-batches of the step that is next.
+    /// The micro-batches of the next step.
     batches: Vec<N::Batch>,
-    /// What evaluation reads.
+    /// The batches of an evaluation.
     held_out: Vec<N::Batch>,
-    evaluations: Vec<Evaluation>,
-    answers: Vec<Answers>,
-    continuations: Vec<Continuation>,
-    /// Seconds of the measured updates on the host.
-    host_updates: Vec<f64>,
-    /// Parameters that are on other ranks, once they are gathered.
+    results: Results,
+    /// Parameters of other ranks, once they are gathered.
     elsewhere: HashMap<String, TensorData>,
 }
 
 impl<'a, N: Build> Training<'a, N> {
-    /// In one process. `total_updates`: what the schedule of the learning rate goes over.
+    /// In one process. `total_updates`: the length of the learning-rate schedule.
     pub fn new(cell: &'a Cell, feed: Box<dyn Feed<N::Batch>>, total_updates: usize) -> Self {
         Self::among(cell, &Groups::alone(), feed, total_updates)
     }
 
-    /// On one of several ranks, whose feed gives its replica's share of every batch.
+    /// On one of several ranks. `feed` gives the share of its replica of every batch.
     pub fn among(
         cell: &'a Cell,
         groups: &Groups,
@@ -78,13 +77,10 @@ impl<'a, N: Build> Training<'a, N> {
             feed,
             batches: Vec::new(),
             held_out: Vec::new(),
-            evaluations: Vec::new(),
-            answers: Vec::new(),
-            continuations: Vec::new(),
-            host_updates: Vec::new(),
+            results: Results::default(),
             elsewhere: HashMap::new(),
         };
-        // The last phase needs the most memory, and is what the device prepares for.
+        // The device prepares for the last phase, which needs the most memory.
         training.make(cell, usize::MAX);
         training
     }
@@ -95,9 +91,9 @@ impl<'a, N: Build> Training<'a, N> {
         self.make(self.cell, 0);
     }
 
-    /// Makes the network of the cell as it trains after so many updates.
+    /// Makes the step of the cell as it trains after `updates` updates.
     fn make(&mut self, cell: &Cell, updates: usize) {
-        // Two at a time would take twice the memory.
+        // Two networks at once would take twice the memory.
         self.step = None;
         let virtual_tokens = self.cell.tuning().virtual_count();
         let tokens = self.feed.largest().map_or(self.cell.train.tokens(), |[rows, width]| rows * width)
@@ -115,12 +111,12 @@ impl<'a, N: Build> Training<'a, N> {
         self.current().stage.residence.network()
     }
 
-    /// Draws what steps work on, where that is random, at once: it comes behind the weights.
+    /// Draws random problems at once, so that they come right behind the weights.
     pub fn draw(&mut self) {
         drop(self.feed.rehearsals());
     }
 
-    /// Lets the device compile and tune for every shape of batch that comes. The largest is the next.
+    /// Lets the device compile and tune for every shape of batch. The largest becomes the next batch.
     pub fn prepare(&mut self, meter: &mut dyn Meter, on_tuned: fn(usize)) {
         let mut rehearsals = self.feed.rehearsals().into_iter();
         self.batches = rehearsals.next().expect("a feed has a largest step");
@@ -131,13 +127,13 @@ impl<'a, N: Build> Training<'a, N> {
         self.step.as_mut().expect("begun").profile(&self.batches[0]);
     }
 
-    /// Makes what the optimizer keeps on the device, before the steps and after the preparation, whose
-    /// trials of kernels want memory too.
+    /// Makes the optimizer's state on the device: before the steps, and after the preparation, whose trials of kernels need
+    /// memory too.
     pub fn make_states(&mut self) {
         self.step.as_mut().expect("begun").stage.residence.make_states();
     }
 
-    /// Takes the next step's batches.
+    /// Loads the batches of the next step.
     pub fn load(&mut self) {
         self.batches = self.feed.next();
     }
@@ -146,7 +142,7 @@ impl<'a, N: Build> Training<'a, N> {
         &*self.feed
     }
 
-    /// Every parameter by name and whole, those of blocks on the host as well.
+    /// Every parameter by name, whole, wherever it lives.
     pub fn parameters(&mut self) -> Named {
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let table = residence.table().clone();
@@ -157,7 +153,7 @@ impl<'a, N: Build> Training<'a, N> {
         table.entries.iter().map(of).collect()
     }
 
-    /// Spoils the next step.
+    /// Puts a fault into the next step.
     pub fn damage(&mut self, damage: Option<Damage>) {
         match damage {
             Some(Damage::DroppedMicroBatch) => drop(self.batches.pop()),
@@ -166,8 +162,8 @@ impl<'a, N: Build> Training<'a, N> {
         }
     }
 
-    /// Where a method trains in another way from the next step on: goes on so with the same parameters, which pass
-    /// through a folder, and a new optimizer.
+    /// Enters the next phase of a tuning method, if it begins with the next step: the parameters stay and pass through a
+    /// folder, the optimizer is new.
     ///
     /// # Errors
     /// When the folder cannot be written.
@@ -187,32 +183,42 @@ impl<'a, N: Build> Training<'a, N> {
         Ok(())
     }
 
-    /// Of the next step's first micro-batch.
+    /// The loss of the next step's first micro-batch.
     pub fn loss(&self) -> Tensor<1> {
         self.current().loss(&self.batches[0])
     }
 
-    /// What the schedule has for every micro-batch, and the update, as [`Step::run`].
+    /// One step: the schedule's actions for all micro-batches and the update, as [`Step::run`].
     pub fn step(&mut self, end: &mut End, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
-        let actions = (self.cell.train.mode.schedule().actions)(self.batches.len());
+        let actions = self.actions();
         self.step.as_mut().expect("begun").run(&actions, &self.batches, end, look)
     }
 
-    /// What a pipeline's stages take by themselves, and what this rank did in the last step.
+    fn actions(&self) -> Vec<Action> {
+        (self.cell.train.mode.schedule().actions)(self.batches.len())
+    }
+
+    /// The norm over all gradients of one more step; `None` if it is not finite.
+    pub fn gradient_norm(&mut self) -> Option<f64> {
+        let actions = self.actions();
+        let norm = self.step.as_mut().expect("begun").gradient_norm(&actions, &self.batches);
+        Some(norm).filter(|norm| norm.is_finite())
+    }
+
+    /// The times of a pipeline's stages, and what this rank did in the last step.
     pub fn of_stages(&self) -> (Vec<StageTime>, Vec<Span>) {
         let recorder = self.current().stages.as_ref().map(|stages| &stages.recorder);
         recorder.map_or_else(Default::default, |recorder| (recorder.times.clone(), recorder.spans()))
     }
 
-    /// Keeps what the last update took on the host, of a measured step.
+    /// Notes the seconds of the last update on the host, if its step is measured.
     pub fn note_host_update(&mut self, measured: bool) {
         let seconds = self.current().stage.residence.take_host_seconds();
-        self.host_updates.extend(seconds.filter(|_| measured));
+        self.results.host_updates.extend(seconds.filter(|_| measured));
     }
 
     pub fn into_results(self) -> Results {
         let graph = self.current().graph_path();
-        let Self { evaluations, answers, continuations, host_updates, .. } = self;
-        Results { evaluations, answers, continuations, host_updates, graph }
+        Results { graph, ..self.results }
     }
 }

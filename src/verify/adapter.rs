@@ -108,10 +108,9 @@ pub fn checks(folder: &Path) -> Option<Vec<Check>> {
         ("trained parameters", elements(|entry| entry.trainable), Some(counts.trainable as f64)),
         ("parameters", elements(|_| true), Some(counts.total as f64)),
     ];
-    let none = Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
     let check = |(name, ours, theirs): (&str, Option<f64>, Option<f64>)| match (ours, theirs) {
         (None, None) => None,
-        (Some(ours), Some(theirs)) => Some(Check::new(name.into(), &[ours], &[theirs], none)),
+        (Some(ours), Some(theirs)) => Some(Check::new(name, &[ours], &[theirs], Tolerance::EXACT)),
         _ => Some(Check::failed(name, "the adapter or golden.json does not have it")),
     };
     Some(numbers.into_iter().filter_map(check).collect())

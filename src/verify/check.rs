@@ -35,12 +35,13 @@ pub struct Difference {
 }
 
 impl Check {
-    /// Compares two tensors element by element.
-    ///
-    /// # Panics
-    /// When the sizes differ.
-    pub fn new(name: String, ours: &[f64], reference: &[f64], allowed: Tolerance) -> Self {
-        Self { name, outcome: Outcome::Compared(Difference::of(ours, reference, allowed)) }
+    /// Compares two tensors element by element; tensors of unequal sizes fail.
+    pub fn new(name: impl Into<String>, ours: &[f64], reference: &[f64], allowed: Tolerance) -> Self {
+        if ours.len() != reference.len() {
+            let (ours, theirs) = (ours.len(), reference.len());
+            return Self::failed(name, format!("the reference has {theirs} elements, and ours has {ours}"));
+        }
+        Self { name: name.into(), outcome: Outcome::Compared(Difference::of(ours, reference, allowed)) }
     }
 
     pub fn not_compared(name: impl Into<String>, reason: impl Into<String>) -> Self {
@@ -51,7 +52,7 @@ impl Check {
         Self { name: name.into(), outcome: Outcome::Failed(reason.into()) }
     }
 
-    /// Told apart from the same quantity of another cell.
+    /// With a label that tells it apart from the same quantity of another cell.
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         let name = if label.is_empty() { self.name } else { format!("{label}: {}", self.name) };
@@ -215,6 +216,12 @@ mod tests {
     fn a_small_difference_passes_and_a_large_one_fails() {
         assert!(difference(&[1.0, 2.00005], &[1.0, 2.0]).passes());
         assert!(!difference(&[1.0, 2.001], &[1.0, 2.0]).passes());
+    }
+
+    #[test]
+    fn tensors_of_unequal_sizes_fail() {
+        let check = Check::new("x", &[1.0], &[1.0, 2.0], ALLOWED);
+        assert!(!check.passes() && !check.is_compared());
     }
 
     /// Every element is within the absolute bound, yet the whole tensor is wrong.

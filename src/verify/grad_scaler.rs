@@ -72,10 +72,10 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
         scales.push(stats[1]);
     }
     let stepped: Vec<f64> = trace.stepped.iter().map(|stepped| f64::from(u8::from(*stepped))).collect();
-    let exact = Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
+    let exact = |name, ours: &[f64], theirs: &[f64]| Check::new(name, ours, theirs, Tolerance::EXACT);
     Ok(vec![
-        Check::new(format!("whether each of {steps} steps was applied"), &applied, &stepped, exact),
-        Check::new(format!("scale after each of {steps} steps"), &scales, &trace.scale_after, exact),
+        exact(format!("whether each of {steps} steps was applied"), &applied, &stepped),
+        exact(format!("scale after each of {steps} steps"), &scales, &trace.scale_after),
     ])
 }
 

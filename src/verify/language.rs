@@ -198,7 +198,7 @@ fn without_reference(ours: &Named, golden: &Golden) -> Option<Check> {
     })
 }
 
-/// What the norm of the first step's gradients makes of `train.clip_norm`.
+/// The factor by which `train.clip_norm` scales the first step's gradients.
 fn clipping(observed: &Observed, cell: &Cell, golden: &Golden, comparison: Comparison) -> Option<Check> {
     let limit = cell.train.clip_norm?;
     let name = "factor that clips the first gradients";
@@ -227,8 +227,7 @@ fn continuation<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Refere
     let ours = generate(network, &prompts, &request, &cell.device_id().burn()).concat();
     let expected: Vec<u32> = reference.prompts.iter().flat_map(|(_, tokens)| tokens.clone()).collect();
     let differing: Vec<f64> = ours.iter().zip(&expected).map(|(a, b)| f64::from(u8::from(a != b))).collect();
-    let none = Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
-    Some(Check::new(name, &differing, &vec![0.0; expected.len()], none))
+    Some(Check::new(name, &differing, &vec![0.0; expected.len()], Tolerance::EXACT))
 }
 
 /// Losses of the steps, gradients at the last one and what they changed of every parameter.

@@ -4,12 +4,10 @@ use miette::{Result, miette};
 
 use super::{Golden, ReferenceTensor};
 use crate::data::Collated;
+use crate::data::collate::NO_LABEL;
 use crate::model::language::LmBatch;
 use crate::recipe::Cell;
 use crate::train::{Feed, on_device};
-
-/// A label that does not count.
-const NO_LABEL: i32 = -100;
 
 /// Whether a reference is a language model's: token ids, and what was computed from them.
 pub fn is_known(golden: &Golden) -> bool {

@@ -13,6 +13,11 @@ pub struct Tolerance {
     pub relative: f64,
 }
 
+impl Tolerance {
+    /// The same values.
+    pub const EXACT: Self = Self { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
+}
+
 /// One unit in the last place is 6e-8 in fp32, 4.9e-4 in tf32 and fp16 and 3.9e-3 in bf16, relative to the
 /// value. The operators round every intermediate result to the compute type, so the half
 /// precisions are allowed several of their units. A weight's gradient is a sum over all tokens: over

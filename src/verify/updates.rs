@@ -15,7 +15,7 @@ pub const STEPS: usize = 3;
 /// halvings.
 const MOST_SKIPPED: usize = 200;
 
-/// What is to be seen of the steps before their updates.
+/// What the steps show before their updates.
 #[derive(Default)]
 pub struct Observed {
     pub losses: Vec<f64>,

@@ -1,5 +1,4 @@
-//! The folder for what is worth remembering between runs on one machine, and costs only time when it
-//! is lost.
+//! The folder for what one machine remembers between runs; losing it costs only time.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

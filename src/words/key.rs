@@ -1,4 +1,4 @@
-//! [`Key`]: a key of a recipe: its values, its default, what it is called and what it is for.
+//! [`Key`]: a key of a recipe with its values, default, label and documentation.
 
 use serde_json::{Number, Value};
 
@@ -37,25 +37,25 @@ pub struct Key {
 /// A dotted key that has this value.
 pub type When = (&'static str, &'static str);
 
-/// What a report makes of cells that differ in a key.
+/// How a report treats cells that differ in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Of the problem: compared at equal values.
+    /// A part of the problem: methods are compared at equal values.
     Size,
     /// The same problem once more.
     Repetition,
-    /// A way of doing it: compared with one another.
+    /// A way of solving the problem: methods are compared with one another.
     Method,
     /// A method: which implementation of an operator runs.
     Operator,
 }
 
-/// What counts where a key is not written.
+/// The value of a key that is not written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DefaultValue {
     /// It must be written.
     Required,
-    /// Nothing: what it asks for does not happen.
+    /// Nothing: the feature is off.
     Nothing,
     Bool(bool),
     Whole(i64),

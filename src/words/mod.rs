@@ -1,4 +1,4 @@
-//! The words that every part speaks: units, values with rules, errors, texts and files.
+//! What every part uses: units, values with rules, errors, texts and files.
 
 pub mod cache;
 mod compute;
@@ -18,5 +18,5 @@ pub use device_id::DeviceId;
 pub use key::Key;
 pub use rule::{Rule, nearest};
 pub use section::Section;
-pub use settings::{Settings, flatten, settings};
+pub use settings::{Settings, flatten, is_within, settings};
 pub use values::Bytes;

@@ -1,10 +1,9 @@
-//! [`refuse`]: how a cell ends that cannot run on what its user gave it.
+//! [`refuse`]: ends a cell that cannot run with its user's files or settings.
 
 use std::fmt::Display;
 use std::panic::resume_unwind;
 
-/// What is wrong with the user's files or settings and what to change: the reason of the cell's row, as it
-/// stands.
+/// What is wrong with the user's files or settings and what to change; the reason of the cell's row, word for word.
 #[derive(Debug)]
 pub struct Refusal(pub String);
 

@@ -1,6 +1,6 @@
-//! [`Rule`]: what a recipe breaks, and [`nearest`]: the word that a slip of the pen meant.
+//! [`Rule`]: a rule that a recipe breaks, and [`nearest`]: the word that a misspelling meant.
 
-/// A rule that a cell breaks: which keys it speaks of, what is wrong and what to change.
+/// A rule that a cell breaks: its keys, what is wrong and what to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Dotted keys; the error points at the first one that is written in the recipe.
@@ -16,7 +16,7 @@ impl Rule {
         Self { keys: keys.to_vec(), message: message.into(), help: help.into(), elsewhere: false }
     }
 
-    /// What needs hardware that is not here.
+    /// A rule that needs hardware that is not here.
     pub fn elsewhere(keys: &[&'static str], message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { elsewhere: true, ..Self::new(keys, message, help) }
     }
@@ -33,7 +33,7 @@ impl Rule {
     }
 }
 
-/// The candidate closest in spelling, when it is close enough to be a slip.
+/// The candidate closest in spelling, when it is close enough to be a misspelling.
 pub fn nearest<'a>(typed: &str, candidates: &[&'a str]) -> Option<&'a str> {
     candidates
         .iter()

@@ -14,6 +14,11 @@ pub fn settings(cell: &Value) -> Settings {
     settings
 }
 
+/// Whether a dotted key is the other or within it: `a.b` is within `a`, `ab` is not.
+pub fn is_within(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 /// Nested JSON as dotted keys and values.
 pub fn flatten(value: &Value) -> Settings {
     fn walk(prefix: &str, value: &Value, out: &mut Settings) {

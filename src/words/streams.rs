@@ -1,9 +1,9 @@
-//! Standard output and standard error: a reader that has gone away, as `head` does, ends nothing.
+//! Standard output and standard error. A reader that closes early, as `head` does, is no error.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-/// Prints results to standard output, as whole lines. It is no error when nobody reads them.
+/// Prints results to standard output, as whole lines.
 ///
 /// # Errors
 /// The system's, as on a full disk.
@@ -17,7 +17,7 @@ pub fn print(text: impl Display) -> io::Result<()> {
     }
 }
 
-/// Tells the user something on standard error, in a line. Nobody need read it.
+/// Writes a line for the user to standard error.
 pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Numbers, settings and tables as a person reads them: three significant digits and a unit.
+//! Numbers, settings and tables for a reader: three significant digits and a unit.
 
 use std::fmt::Display;
 
@@ -85,15 +85,25 @@ pub fn rate(x: f64) -> String {
     if x < 100.0 {
         return significant(x);
     }
-    let digits = format!("{x:.0}");
+    grouped(format_args!("{x:.0}"))
+}
+
+/// Digits in groups of three: `1,500,000,000`.
+pub fn grouped(digits: impl Display) -> String {
+    let digits = digits.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
     }
     out
+}
+
+/// `1 cell`, `3 cells`
+pub fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `2⁻¹⁴`; `None` of another number.
@@ -116,10 +126,10 @@ pub fn and(items: impl IntoIterator<Item: Display>) -> String {
     }
 }
 
-/// `a, b and c` of names, which may hold commas themselves: `a; b, with c (0.99x); and d`.
+/// `a, b and c`; of names with commas in them `a; b, with c (0.99x); and d`.
 pub fn names(items: impl IntoIterator<Item: Display>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    // What stands in brackets is told apart by them.
+    // Commas within brackets do not confuse.
     let divided = |item: &String| item.split(" (").next().is_some_and(|name| name.contains(", "));
     match items.as_slice() {
         [first @ .., last] if !first.is_empty() && items.iter().any(divided) => {
@@ -164,6 +174,15 @@ mod tests {
         assert_eq!(seconds(0.01234), "12.3 ms");
         assert_eq!(seconds(2.0), "2.00 s");
         assert_eq!(seconds(45.6e-6), "45.6 µs");
+    }
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        let of = [(0, "0"), (123, "123"), (1234, "1,234"), (1_500_000_000, "1,500,000,000")];
+        for (n, text) in of {
+            assert_eq!(grouped(n), text);
+        }
+        assert_eq!([0.5, 92_760.6].map(rate), ["0.500", "92,761"]);
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Range {
 }
 
 impl Values {
-    /// Refuses a number that is none of these values. Whatever is no number is refused where it gets its type.
+    /// Refuses a number outside of these values. A value of another type is refused where it gets its type.
     ///
     /// # Errors
     /// The deserializer's.
@@ -164,7 +164,7 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 impl Bytes {
-    /// `None` for what is no amount with a unit.
+    /// `None` for a text that is not an amount with a unit.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,15 +1,15 @@
-//! [`Failure`]: how an operation between ranks ends that does not come to its result.
+//! [`Failure`]: why an operation between ranks has no result.
 
 use std::panic::resume_unwind;
 
 /// Why ranks cannot go on together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A rank is gone or silent. Its own error, or how it ended, says why.
+    /// A rank is gone or does not answer. Its own error, or the way it ended, has the cause.
     Lost { peer: usize, reason: String },
-    /// Two ranks do not carry out the same operations.
+    /// Two ranks carry out different operations.
     Disagreement { reason: String },
-    /// The ranks' GPUs cannot do something together.
+    /// The ranks' GPUs cannot carry out an operation.
     Gpus { reason: String },
 }
 
@@ -17,7 +17,7 @@ impl Failure {
     /// Ends this rank.
     ///
     /// # Panics
-    /// Always, with the failure and without a message on standard error.
+    /// Always, with the failure as payload and no message on standard error.
     pub fn end(self) -> ! {
         resume_unwind(Box::new(self))
     }

@@ -1,28 +1,28 @@
-//! [`Group`]: ranks that do something together, and the [`Ticket`]s of what they have begun.
+//! [`Group`]: ranks that work together, and [`Ticket`]: the result of an operation that they have begun.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::failure::Failure;
 use super::links::Links;
 use super::operations::{self, Call};
 use crate::device::cuda::{Collectives, Turn};
 
-/// An operation to carry out; `None` is the last.
+/// An operation to carry out; `None` ends the thread.
 pub(super) type Job = Option<Box<dyn FnOnce(&mut Links) + Send>>;
 
-/// Ranks that do something together, this one among them.
+/// Ranks that work together, including this one.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub(super) rank: usize,
-    /// Rising.
+    /// In rising order.
     pub(super) ranks: Arc<[usize]>,
-    /// `None` of a world of one.
+    /// `None` in a world of one.
     pub(super) jobs: Option<Sender<Job>>,
     pub(super) counters: Arc<Counters>,
-    /// Where each of them has a GPU of its own, and these are connected.
+    /// The GPUs, if each rank has its own and they are connected.
     pub(super) gpus: Option<Arc<Collectives>>,
 }
 
@@ -41,7 +41,7 @@ pub struct Ticket<T> {
 }
 
 impl Group {
-    /// Of one process.
+    /// The group of a single process.
     pub fn alone() -> Self {
         Self { rank: 0, ranks: Arc::new([0]), jobs: None, counters: Arc::default(), gpus: None }
     }
@@ -55,17 +55,17 @@ impl Group {
         self.ranks.len()
     }
 
-    /// The number of the first of them in the world.
+    /// The lowest rank of the group.
     pub fn first(&self) -> usize {
         self.ranks[0]
     }
 
-    /// This rank's place among those of the group.
+    /// This rank's place in the group, from 0.
     pub fn place(&self) -> usize {
         self.ranks.binary_search(&self.rank).expect("one of them")
     }
 
-    /// These of its ranks, of which this one is one.
+    /// A part of this group.
     ///
     /// # Panics
     /// When this rank is not among them.
@@ -73,34 +73,33 @@ impl Group {
     pub fn of(&self, ranks: impl IntoIterator<Item = usize>) -> Self {
         let mut ranks: Vec<usize> = ranks.into_iter().collect();
         ranks.sort_unstable();
-        assert!(ranks.contains(&self.rank), "a rank speaks for itself alone");
-        // The GPUs are connected with those of all ranks.
+        assert!(ranks.contains(&self.rank), "a rank can only act for itself");
+        // The connection between GPUs includes all ranks.
         let gpus = self.gpus.clone().filter(|_| ranks.len() == self.size());
         Self { ranks: ranks.into(), gpus, ..self.clone() }
     }
 
-    /// Sums over all ranks, in the order of ranks.
+    /// Sums over all ranks; additions are in the order of ranks.
     pub fn all_reduce(&self, name: impl Into<String>, values: Vec<f32>) -> Ticket<Vec<f32>> {
         self.begin(("all_reduce", name), Some(values.len()), values, operations::all_reduce)
     }
 
-    /// The same sums at `root`; other ranks get nothing.
+    /// As [`all_reduce`](Self::all_reduce), but only `root` gets the sums.
     pub fn reduce(&self, name: impl Into<String>, root: usize, values: Vec<f32>) -> Ticket<Vec<f32>> {
         let work =
             move |links: &mut Links, call: &Call, values| operations::reduce(links, call, root, values);
         self.begin(("reduce", name), Some(values.len()), values, work)
     }
 
-    /// The sums of this rank's [`part`].
+    /// Sums over all ranks; each rank gets its own [`part`](super::part).
     pub fn reduce_scatter(&self, name: impl Into<String>, values: Vec<f32>) -> Ticket<Vec<f32>> {
-        let work = |links: &mut Links, call: &Call, values: Vec<f32>| match call.ranks.len() {
-            1 => Ok(values),
-            _ => operations::reduce_scatter(links, call, &values),
+        let work = |links: &mut Links, call: &Call, values: Vec<f32>| {
+            operations::reduce_scatter(links, call, &values)
         };
         self.begin(("reduce_scatter", name), Some(values.len()), values, work)
     }
 
-    /// `count` values, of which each rank gives its [`part`].
+    /// All `count` values, of which each rank gives its own [`part`](super::part).
     pub fn all_gather(&self, name: impl Into<String>, own: Vec<f32>, count: usize) -> Ticket<Vec<f32>> {
         let work = |links: &mut Links, call: &Call, own: Vec<f32>| operations::all_gather(links, call, &own);
         self.begin(("all_gather", name), Some(count), own, work)
@@ -108,11 +107,27 @@ impl Group {
 
     /// The bytes of `root`.
     pub fn broadcast(&self, name: impl Into<String>, root: usize, own: Vec<u8>) -> Ticket<Vec<u8>> {
-        let work = move |links: &mut Links, call: &Call, own| operations::broadcast(links, call, root, own);
+        let work = move |links: &mut Links, call: &Call, own| {
+            let limit = links.limit;
+            operations::broadcast(links, call, (root, limit), own)
+        };
         self.begin(("broadcast", name), None, own, work)
     }
 
-    /// The bytes of every rank, of any length, in the order of ranks.
+    /// As [`broadcast`](Self::broadcast), but the others wait for `root` as long as it is there: it may be writing files.
+    /// If it hangs, the cell's own time limit ends all of them.
+    pub fn broadcast_when_ready(
+        &self,
+        name: impl Into<String>,
+        root: usize,
+        own: Vec<u8>,
+    ) -> Ticket<Vec<u8>> {
+        let from = (root, Duration::MAX);
+        let work = move |links: &mut Links, call: &Call, own| operations::broadcast(links, call, from, own);
+        self.begin(("broadcast", name), None, own, work)
+    }
+
+    /// The bytes of every rank, in the order of ranks; lengths may differ.
     pub fn collect(&self, name: impl Into<String>, own: Vec<u8>) -> Ticket<Vec<Vec<u8>>> {
         let work = |links: &mut Links, call: &Call, own| operations::collect(links, call, own);
         let Some(jobs) = self.jobs.as_ref().filter(|_| self.size() > 1) else {
@@ -126,14 +141,14 @@ impl Group {
         self.collect(name, Vec::new()).wait();
     }
 
-    /// Lets the ranks that take part know that this one comes to an operation of the GPUs.
+    /// Tells the ranks that take part that this rank has reached an operation of the GPUs.
     pub(super) fn come(&self, turn: Turn) {
         let job: Job = Some(Box::new(move |links: &mut Links| links.come(turn)));
         // The thread ends after the world.
         let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
     }
 
-    /// To one other rank.
+    /// Sends bytes to one other rank.
     pub fn send(&self, name: impl Into<String>, to: usize, bytes: Vec<u8>) -> Ticket<()> {
         let jobs = self.jobs.as_ref().expect("there is another rank");
         let pair = Group { ranks: pair(self.rank, to), ..self.clone() };
@@ -144,7 +159,7 @@ impl Group {
         })
     }
 
-    /// So many bytes of one other rank.
+    /// Receives `count` bytes from one other rank.
     pub fn receive(&self, name: impl Into<String>, from: usize, count: usize) -> Ticket<Vec<u8>> {
         let jobs = self.jobs.as_ref().expect("there is another rank");
         let pair = Group { ranks: pair(self.rank, from), ..self.clone() };
@@ -154,7 +169,7 @@ impl Group {
         })
     }
 
-    /// An operation whose result in a world of one is what it was given.
+    /// Begins an operation. In a group of one its result is its input.
     fn begin<T: Send + 'static>(
         &self,
         (operation, name): (&'static str, impl Into<String>),
@@ -198,10 +213,10 @@ impl Group {
 }
 
 impl<T> Ticket<T> {
-    /// The result.
+    /// Waits for the result.
     ///
     /// # Panics
-    /// With a [`Failure`] where there is none.
+    /// With a [`Failure`] if the operation failed.
     pub fn wait(self) -> T {
         let start = Instant::now();
         let result = self.result.recv().expect("operations end with a result");
@@ -214,7 +229,7 @@ fn pair(a: usize, b: usize) -> Arc<[usize]> {
     Arc::new([a.min(b), a.max(b)])
 }
 
-/// A message's text, by whether it goes to the higher rank.
+/// The name of the operation; `up`: the message goes to the higher rank.
 fn direction(up: bool) -> &'static str {
     if up { "message up" } else { "message down" }
 }

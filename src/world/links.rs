@@ -1,5 +1,5 @@
-//! [`Links`]: a rank's connections to the others, and frames on them. Each carries the text of the call that it belongs
-//! to, so that ranks that do not do the same end with both texts, and not in silence.
+//! [`Links`]: a rank's connections to the others, and the frames on them. Each frame carries the text of its call, so that
+//! ranks that do different things end with an error that has both texts, and not in silence.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -14,26 +14,26 @@ use super::failure::Failure;
 use super::stream::Stream;
 use crate::device::cuda::Turn;
 
-/// Longest text of a call; a longer one is no frame of ours.
+/// Longest text of a call, in bytes; a longer one is not our frame.
 const LONGEST_CALL: usize = 1 << 16;
 
-/// The calls of frames that belong to none: the number of the operation of the GPUs that a rank comes to, of those of all
-/// ranks or of those with this one alone.
+/// The texts of frames outside of calls. Their payload is the number of the GPU operation that the sender has reached:
+/// counted over operations of all ranks, or over those between the two ranks.
 const COMES: &str = "comes";
 const MEETS: &str = "meets";
 
-/// What is known of a rank without asking it.
+/// What is known about a rank without asking it.
 #[derive(Debug, Default)]
 pub struct Sign {
-    /// The last operation of all GPUs that it has come to.
+    /// The last operation of all GPUs that it has reached.
     pub came: AtomicU64,
-    /// The same of those with this rank alone.
+    /// The last GPU operation between it and this rank that it has reached.
     pub met: AtomicU64,
     /// Whether its connection has ended.
     pub gone: AtomicBool,
 }
 
-/// Payload of one call on its way.
+/// The payload of one call.
 struct Frame {
     call: String,
     payload: Vec<u8>,
@@ -45,23 +45,23 @@ pub struct Links {
     /// By rank; `None` for this one.
     peers: Vec<Option<Peer>>,
     /// How long a rank waits for another.
-    limit: Duration,
-    /// What ended this world: no operation after it begins.
+    pub limit: Duration,
+    /// The first failure: no operation begins after it.
     failed: Option<Failure>,
     /// Bytes sent, texts included.
     sent: Arc<AtomicU64>,
-    /// Calls so far, by those who take part.
+    /// Calls so far, by operation and ranks.
     calls: HashMap<String, u64>,
 }
 
 struct Peer {
     stream: Stream,
-    /// From a thread that reads all the time: two ranks that send to each other both come through.
+    /// From a thread that reads all the time, so that two ranks can send to each other at once.
     frames: Receiver<Frame>,
 }
 
 impl Links {
-    /// `streams`: by rank, `None` for this one; `signs`: by rank too, kept as they are from here on.
+    /// `streams`: by rank, `None` for this one. `signs`: by rank; threads keep them up to date.
     ///
     /// # Errors
     /// When the system refuses a time limit on a connection.
@@ -89,7 +89,7 @@ impl Links {
         Ok(Self { rank, peers, limit, failed: None, sent, calls: HashMap::new() })
     }
 
-    /// Carries out one operation, unless one before it failed.
+    /// Carries out an operation, unless an earlier one failed.
     pub fn carry_out<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
         if let Some(failure) = &self.failed {
             return Err(failure.clone());
@@ -99,25 +99,25 @@ impl Links {
         result
     }
 
-    /// The number of the next call of these ranks, from 1.
-    pub fn number(&mut self, ranks: String) -> u64 {
-        let number = self.calls.entry(ranks).or_default();
+    /// The number of the next such call, from 1.
+    pub fn number(&mut self, call: String) -> u64 {
+        let number = self.calls.entry(call).or_default();
         *number += 1;
         *number
     }
 
-    /// Lets the other ranks that take part know that this one comes to an operation of the GPUs.
+    /// Tells the other ranks that take part that this rank has reached an operation of the GPUs.
     pub fn come(&mut self, Turn { peer, number }: Turn) {
         let (own, call) = (self.rank, if peer.is_some() { MEETS } else { COMES });
         let takes_part = |other: &usize| *other != own && peer.is_none_or(|peer| peer == *other);
         for other in (0..self.peers.len()).filter(takes_part) {
-            // A rank that is gone is found to be so where it is waited for.
+            // Whoever waits for a rank finds out that it is gone.
             let _ = self.send(other, call, &number.to_le_bytes());
         }
     }
 
     /// # Errors
-    /// When the peer is gone, or takes nothing for as long as the limit.
+    /// When the peer is gone, or accepts no bytes within the limit.
     pub fn send(&mut self, to: usize, call: &str, payload: &[u8]) -> Result<(), Failure> {
         let stream = &self.peers[to].as_ref().expect("another rank").stream;
         let mut head = Vec::with_capacity(12 + call.len());
@@ -129,7 +129,7 @@ impl Links {
             let seconds = self.limit.as_secs_f64();
             let reason = match e.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    format!("rank {to} takes nothing of {call} for {seconds} s: {RAISE}")
+                    format!("rank {to} accepted no bytes of {call} for {seconds} s: {RAISE}")
                 }
                 _ => format!("rank {to} is gone: it was sent {call} ({e})"),
             };
@@ -138,15 +138,21 @@ impl Links {
     }
 
     /// # Errors
-    /// When the peer is gone, is silent for as long as the limit, or came with another call.
+    /// When the peer is gone, does not come within the limit, or comes with another call.
     pub fn receive(&mut self, from: usize, call: &str) -> Result<Vec<u8>, Failure> {
+        self.receive_within(self.limit, from, call)
+    }
+
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_within(&self, limit: Duration, from: usize, call: &str) -> Result<Vec<u8>, Failure> {
         let peer = self.peers[from].as_ref().expect("another rank");
-        match peer.frames.recv_timeout(self.limit) {
+        match peer.frames.recv_timeout(limit) {
             Ok(frame) if frame.call == call => Ok(frame.payload),
             Ok(frame) => Err(Failure::Disagreement {
                 reason: format!(
-                    "ranks do not do the same: rank {} came to {call}, and rank {from} to {}: this is a fault of the \
-                     runner, report it with the recipe",
+                    "ranks disagree: rank {} came to {call}, and rank {from} to {}: this is a fault of the runner, \
+                     report it with the recipe",
                     self.rank, frame.call
                 ),
             }),
@@ -156,18 +162,15 @@ impl Links {
             }),
             Err(RecvTimeoutError::Timeout) => Err(Failure::Lost {
                 peer: from,
-                reason: format!(
-                    "rank {from} did not come to {call} for {} s: {RAISE}",
-                    self.limit.as_secs_f64()
-                ),
+                reason: format!("rank {from} did not come to {call} for {} s: {RAISE}", limit.as_secs_f64()),
             }),
         }
     }
 
-    /// Ends all connections at once.
+    /// Closes all connections.
     pub fn close(&self) {
         for peer in self.peers.iter().flatten() {
-            // A connection that the other side has closed is closed.
+            // The other side may have closed it already.
             let _ = peer.stream.shutdown(Shutdown::Both);
         }
     }
@@ -176,13 +179,13 @@ impl Links {
 pub(super) const RAISE: &str = "raise parallel.timeout where a rank may take that long";
 
 impl Drop for Links {
-    /// What is sent already arrives; the threads that read end.
+    /// Bytes that were sent still arrive. The threads that read end.
     fn drop(&mut self) {
         self.close();
     }
 }
 
-/// Both, without a copy that puts them together.
+/// Writes head and payload without copying them into one buffer.
 fn write_both(mut stream: &Stream, head: &[u8], payload: &[u8]) -> io::Result<()> {
     let mut written = 0;
     while written < head.len() {
@@ -196,7 +199,7 @@ fn write_both(mut stream: &Stream, head: &[u8], payload: &[u8]) -> io::Result<()
     stream.write_all(&payload[written - head.len()..])
 }
 
-/// Sends every frame until the connection ends or nobody receives, and keeps the signs.
+/// Hands on every frame until the connection ends or nobody receives, and keeps the sign up to date.
 fn read_frames(mut stream: Stream, to: &Sender<Frame>, sign: &Sign) {
     while let Ok(frame) = read_frame(&mut stream) {
         let last = match &*frame.call {

@@ -1,7 +1,7 @@
-//! [`World`]: the ranks of a cell, each a process, and what they do together. A process by itself is a world of one.
+//! [`World`]: the ranks of a cell, one process each, and what they do together. A single process is a world of one.
 //!
-//! Operations are begun on a rank's own thread and carried out one after the other on a second thread, in the order in
-//! which they were begun: it must be the same on every rank that takes part.
+//! A rank's own thread begins operations. A second thread carries them out one after the other, in the order in which they
+//! began. That order must be the same on every rank that takes part.
 
 mod failure;
 mod group;
@@ -41,24 +41,24 @@ pub struct World {
     all: Group,
     /// `None` of a world of one.
     thread: Option<JoinHandle<()>>,
-    /// The connections once more, to end them at once.
+    /// Copies of the connections, by which this rank can end them at once.
     streams: Vec<Stream>,
-    /// Of every rank.
+    /// By rank.
     signs: Arc<[Sign]>,
     /// How long a rank waits for another.
     limit: Duration,
-    /// Of the GPUs, where they are connected.
+    /// Watches the GPUs where they are connected.
     watch: Option<Watch>,
 }
 
-/// What the operations of this rank have come to so far.
+/// Totals over this rank's operations so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
     /// Bytes that this rank has sent.
     pub sent: u64,
-    /// Seconds in which an operation was under way, waiting for others included.
+    /// Seconds in which an operation was running, including the wait for other ranks.
     pub busy: f64,
-    /// Seconds of these in which this rank's own thread waited for a result.
+    /// The part of these seconds in which this rank's own thread waited for a result.
     pub exposed: f64,
 }
 
@@ -75,7 +75,7 @@ impl std::ops::Sub for Traffic {
 }
 
 impl World {
-    /// Ranks of one process, connected with one another: its threads.
+    /// Ranks that are threads of this process, all connected to each other.
     ///
     /// # Panics
     /// When the system refuses a connection.
@@ -90,7 +90,7 @@ impl World {
         streams.into_iter().enumerate().map(world).collect()
     }
 
-    /// Of one process.
+    /// The world of a single process.
     pub fn alone() -> Self {
         Self {
             all: Group::alone(),
@@ -102,10 +102,10 @@ impl World {
         }
     }
 
-    /// Takes a seat, and waits until all others are taken.
+    /// Meets the other ranks of the cell and waits for all of them.
     ///
     /// # Errors
-    /// Which rank did not come.
+    /// Names the rank that did not come.
     pub fn join(seat: &Seat) -> Result<Self, Failure> {
         if seat.size == 1 {
             return Ok(Self::alone());
@@ -137,15 +137,15 @@ impl World {
         })
     }
 
-    /// Connects the GPUs of all ranks, of which this one has that with the number `ordinal`: from here on all of them
-    /// together sum tensors by NCCL, and send them where there are `messages`. `lost` hears, on a thread of its own, of a rank
-    /// that does not come to such a sum, which nothing else can end.
+    /// Connects the GPUs of all ranks; this rank has the GPU with the number `ordinal`. From here on the ranks sum tensors
+    /// by NCCL, and with `messages` also send them by NCCL. A thread calls `lost` if a rank does not come to such an
+    /// operation, since nothing else could end the wait.
     ///
     /// # Errors
-    /// Why they cannot be connected.
+    /// Says why they cannot be connected.
     ///
     /// # Panics
-    /// With a [`Failure`] where another rank is gone.
+    /// With a [`Failure`] if another rank is gone.
     pub fn connect(&mut self, ordinal: usize, messages: bool, lost: fn(Failure)) -> Result<(), Failure> {
         let failed = |reason| Failure::Gpus { reason };
         let own = if self.rank() == 0 { nccl::unique_id().map_err(failed)? } else { Vec::new() };
@@ -179,14 +179,6 @@ impl World {
         &self.all
     }
 
-    /// These ranks, of which this one is one.
-    ///
-    /// # Panics
-    /// When this rank is not among them.
-    pub fn group(&self, ranks: impl IntoIterator<Item = usize>) -> Group {
-        self.all.of(ranks)
-    }
-
     pub fn traffic(&self) -> Traffic {
         let Counters { sent, busy, exposed } = &*self.all.counters;
         let seconds = |nanoseconds: &AtomicU64| nanoseconds.load(Relaxed) as f64 / 1e9;
@@ -200,9 +192,10 @@ impl World {
 }
 
 impl Drop for World {
-    /// Waits for what has begun, unless this rank ends by a panic: the others then learn of it at once.
+    /// Waits for the operations that have begun. A rank that panics does not wait: it closes its connections, so that the
+    /// others notice at once.
     fn drop(&mut self) {
-        // Others may end before this one, now that nothing is waited for any more.
+        // No operation is left to wait for, so other ranks may end before this one.
         self.watch = None;
         let failing = thread::panicking();
         if failing {
@@ -210,7 +203,7 @@ impl Drop for World {
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         }
-        // The thread is there until it gets this, or a connection that has ended ends it.
+        // The thread runs until it gets this.
         let _ = self.all.jobs.take().map(|jobs| jobs.send(None));
         if let Some(thread) = self.thread.take().filter(|_| !failing) {
             let _ = thread.join();

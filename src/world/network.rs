@@ -1,5 +1,5 @@
-//! [`meet`]: ranks of several hosts find each other over TCP. The first rank listens where all of them know it; every other
-//! one comes there, says where it listens itself, and hears where the others do.
+//! [`meet`]: ranks of several hosts find each other over TCP. The first rank listens at an address that all of them know.
+//! Every other rank connects there, says where it listens itself, and is told where the others listen.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -9,25 +9,25 @@ use super::failure::Failure;
 use super::rendezvous::{POLL, Seat, patiently};
 use super::stream::Stream;
 
-/// How often a rank knocks at another's port.
+/// How often a rank tries to connect to another.
 const KNOCK: Duration = Duration::from_millis(20);
 
-/// How long a port may be in use by whoever was the first rank before.
+/// How long the port may still be held by an earlier run's first rank.
 const FREED: Duration = Duration::from_secs(5);
 
-/// How long the first rank's time may be up after another's.
+/// How much later the first rank's time limit may end than that of another.
 const LATER: Duration = Duration::from_secs(2);
 
-/// Longest list of addresses; a longer one is none.
+/// Longest list of addresses in bytes; a longer one is an error.
 const LONGEST: u32 = 1 << 20;
 
-/// What the first rank says: where the others listen, by rank; or which of them did not come.
+/// What the first rank tells the others: where each rank listens, or which rank did not come.
 type Told = Result<Vec<Option<SocketAddr>>, usize>;
 
-/// Connections to all other ranks, by rank. The first is at `address`.
+/// Connects to all other ranks; the connections by rank. The first rank listens at `address`.
 ///
 /// # Errors
-/// Which rank did not come.
+/// Names the rank that did not come.
 pub fn meet(seat: &Seat, address: &str, deadline: Instant) -> Result<Vec<Option<Stream>>, Failure> {
     if seat.rank == 0 { receive(seat, address, deadline) } else { come(seat, address, deadline) }
 }
@@ -37,14 +37,14 @@ fn receive(seat: &Seat, address: &str, deadline: Instant) -> Result<Vec<Option<S
     let listener = patiently(in_time, KNOCK, || listen(address)).map_err(|e| Failure::Lost {
         peer: 0,
         reason: format!(
-            "rank 0 cannot listen at {address}: {e}: MASTER_ADDR is to be the host of rank 0, and MASTER_PORT a port that \
-             is free there"
+            "rank 0 cannot listen at {address}: {e}: set MASTER_ADDR to the host of rank 0, and MASTER_PORT to a port \
+             that is free there"
         ),
     })?;
     let mut met: Vec<Option<(Stream, SocketAddr)>> = (0..seat.size).map(|_| None).collect();
     while let Some(missing) = (1..seat.size).find(|peer| met[*peer].is_none()) {
         match patiently(deadline, POLL, || accept(&listener, seat)) {
-            // Whoever does not know the token is no rank.
+            // A process that does not know the token is no rank.
             Ok((stream, from)) => {
                 if let Ok((peer, port, stream)) = seat.welcome(stream, deadline) {
                     met[peer] = Some((stream, SocketAddr::new(from.ip(), port)));
@@ -52,7 +52,7 @@ fn receive(seat: &Seat, address: &str, deadline: Instant) -> Result<Vec<Option<S
             }
             Err(e) => {
                 for (stream, _) in met.iter().flatten() {
-                    // One that is gone needs no word.
+                    // A rank that is gone need not be told.
                     let _ = tell(stream, &Err(missing), seat.limit());
                 }
                 return Err(seat.missed(missing, &e));
@@ -70,17 +70,21 @@ fn come(seat: &Seat, address: &str, deadline: Instant) -> Result<Vec<Option<Stre
     let missed = |peer: usize| move |e: io::Error| seat.missed(peer, &e);
     let mut streams: Vec<Option<Stream>> = (0..seat.size).map(|_| None).collect();
     let first = patiently(deadline, KNOCK, || connect(address, deadline)).map_err(missed(0))?;
-    // As a rank of the first one's host comes by its loopback, others find it at the first one's address.
+    // A rank on the first rank's host connects by loopback; the others reach it at the first rank's address.
     let host = first.peer_addr().map_err(missed(0))?.ip();
     let own = if host.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
-    let listener = TcpListener::bind((own, 0)).map_err(missed(seat.rank))?;
-    listener.set_nonblocking(true).map_err(missed(seat.rank))?;
-    let port = listener.local_addr().map_err(missed(seat.rank))?.port();
+    let listening = || -> io::Result<(TcpListener, u16)> {
+        let listener = TcpListener::bind((own, 0))?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
+    };
+    let (listener, port) = listening().map_err(|e| seat.cannot_listen(&e))?;
     let mut first =
         Stream::network(first, seat.limit()).and_then(|first| seat.greet(first, port)).map_err(missed(0))?;
     let told = hear(&mut first, deadline + LATER).map_err(|e| Failure::Lost {
         peer: 0,
-        reason: format!("rank 0 does not say that all {} ranks have come to {address}: {e}", seat.size),
+        reason: format!("rank 0 did not say that all {} ranks have come to {address}: {e}", seat.size),
     })?;
     let others = told.map_err(|peer| seat.missed(peer, &io::ErrorKind::TimedOut.into()))?;
     streams[0] = Some(first);
@@ -99,7 +103,7 @@ fn come(seat: &Seat, address: &str, deadline: Instant) -> Result<Vec<Option<Stre
     Ok(streams)
 }
 
-/// At an address of this host itself; at all of its addresses where that is a name, or one of a router before it.
+/// Listens at the given address of this host. If it is a name, or belongs to a router, listens at all of its addresses.
 fn listen(address: &str) -> io::Result<TcpListener> {
     let (host, port) = address.rsplit_once(':').ok_or(io::ErrorKind::InvalidInput)?;
     let port: u16 = port.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -109,7 +113,7 @@ fn listen(address: &str) -> io::Result<TcpListener> {
     for ip in own.into_iter().chain(all) {
         result = TcpListener::bind((ip, port));
         let elsewhere = |e: &io::Error| {
-            // A kernel without IPv6 knows no such family.
+            // The kernel may have no IPv6.
             e.kind() == io::ErrorKind::AddrNotAvailable || e.raw_os_error() == Some(nix::libc::EAFNOSUPPORT)
         };
         if !result.as_ref().is_err_and(elsewhere) {
@@ -121,7 +125,7 @@ fn listen(address: &str) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Whoever has connected; does not wait.
+/// A process that has connected; does not wait.
 fn accept(listener: &TcpListener, seat: &Seat) -> io::Result<(Stream, SocketAddr)> {
     let (stream, from) = listener.accept()?;
     stream.set_nonblocking(false)?;

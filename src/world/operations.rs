@@ -1,45 +1,38 @@
-//! What ranks do together, by direct exchange between all of them. Sums are in fp32 and in the order of ranks, so that
-//! every rank gets the same bits, in every run. A rank sends 2 (N-1)/N of what it reduces, as around a ring (Patarasuk
-//! and Yuan 2009, "Bandwidth optimal all-reduce algorithms").
+//! Operations between ranks, by direct exchange between every two of them. Sums are in fp32 and in the order of ranks, so
+//! that every rank gets the same bits in every run. In an all-reduce a rank sends 2 (N-1)/N of its values, as in a ring
+//! (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms").
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::failure::Failure;
 use super::links::Links;
 
-/// Those that take part in an operation, rising.
+/// The ranks that take part in an operation, in rising order.
 pub type Ranks = [usize];
 
-/// One of the operations of [`super::Group`], as its text says it to the others.
+/// An operation of [`super::Group`]. Each frame carries its text, by which ranks notice that they disagree.
 pub struct Call<'c> {
     pub ranks: &'c Ranks,
     pub operation: &'static str,
     pub name: &'c str,
-    /// Elements or bytes of all parts together, where all ranks know it.
+    /// Elements or bytes of all parts together; `None` if not all ranks know it.
     pub count: Option<usize>,
 }
 
 impl Call<'_> {
-    /// Operations are counted by those who take part.
+    /// Each kind of operation has its own number. Messages up and down are two kinds: two ranks may send to each other in
+    /// any order.
     fn text(&self, links: &mut Links) -> String {
-        self.counted(links, "")
-    }
-
-    /// Messages are counted by their direction too: two ranks may send to each other in any order.
-    fn message_text(&self, links: &mut Links) -> String {
-        self.counted(links, self.operation)
-    }
-
-    fn counted(&self, links: &mut Links, apart: &str) -> String {
-        let ranks = self.ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-        let number = links.number(format!("{apart} {ranks}"));
         let Self { operation, name, .. } = self;
+        let ranks = self.ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let number = links.number(format!("{operation} {ranks}"));
         let count = self.count.map_or(String::new(), |count| format!(" of {count} elements"));
         format!("operation {number} of ranks {ranks}, {operation} of \"{name}\"{count}")
     }
 }
 
-/// The part of `count` elements that the rank in this place has, of `ranks`.
+/// The part of `count` elements that belongs to the rank at `place`, of `ranks`.
 pub fn part(count: usize, place: usize, ranks: usize) -> Range<usize> {
     place * count / ranks..(place + 1) * count / ranks
 }
@@ -48,13 +41,13 @@ fn place(ranks: &Ranks, rank: usize) -> usize {
     ranks.binary_search(&rank).expect("this rank takes part")
 }
 
-/// Sums of this rank's part over all ranks.
+/// Sums this rank's part over all ranks.
 pub fn reduce_scatter(links: &mut Links, call: &Call, values: &[f32]) -> Result<Vec<f32>, Failure> {
     let text = call.text(links);
     sum_part(links, call.ranks, &text, values)
 }
 
-/// Sums over all ranks.
+/// Sums over all ranks, on every rank.
 pub fn all_reduce(links: &mut Links, call: &Call, mut values: Vec<f32>) -> Result<Vec<f32>, Failure> {
     let text = call.text(links);
     let own = sum_part(links, call.ranks, &text, &values)?;
@@ -62,7 +55,7 @@ pub fn all_reduce(links: &mut Links, call: &Call, mut values: Vec<f32>) -> Resul
     Ok(values)
 }
 
-/// `count` elements, of which each rank gives its [`part`].
+/// All elements, of which each rank gives its [`part`].
 pub fn all_gather(links: &mut Links, call: &Call, own: &[f32]) -> Result<Vec<f32>, Failure> {
     let text = call.text(links);
     let mut all = vec![0.0; call.count.expect("all parts together")];
@@ -70,7 +63,7 @@ pub fn all_gather(links: &mut Links, call: &Call, own: &[f32]) -> Result<Vec<f32
     Ok(all)
 }
 
-/// Sums over all ranks, at `root` alone.
+/// Sums over all ranks, on `root` only.
 pub fn reduce(links: &mut Links, call: &Call, root: usize, values: Vec<f32>) -> Result<Vec<f32>, Failure> {
     let text = call.text(links);
     if links.rank != root {
@@ -80,17 +73,22 @@ pub fn reduce(links: &mut Links, call: &Call, root: usize, values: Vec<f32>) -> 
     sum(links, call.ranks, &text, &values)
 }
 
-/// What `root` has.
-pub fn broadcast(links: &mut Links, call: &Call, root: usize, own: Vec<u8>) -> Result<Vec<u8>, Failure> {
+/// The bytes of `root`, for which the others wait up to `limit`, on every rank.
+pub fn broadcast(
+    links: &mut Links,
+    call: &Call,
+    (root, limit): (usize, Duration),
+    own: Vec<u8>,
+) -> Result<Vec<u8>, Failure> {
     let text = call.text(links);
     if links.rank != root {
-        return links.receive(root, &text);
+        return links.receive_within(limit, root, &text);
     }
     others(call.ranks, root).try_for_each(|peer| links.send(peer, &text, &own))?;
     Ok(own)
 }
 
-/// What each rank has, of any length, in the order of ranks.
+/// The bytes of each rank, of any length, in the order of ranks.
 pub fn collect(links: &mut Links, call: &Call, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Failure> {
     let text = call.text(links);
     let rank = links.rank;
@@ -103,15 +101,15 @@ pub fn collect(links: &mut Links, call: &Call, own: Vec<u8>) -> Result<Vec<Vec<u
     call.ranks.iter().map(of).collect()
 }
 
-/// One rank's bytes to another: the two take part.
+/// Sends bytes to another rank; only the two take part.
 pub fn send(links: &mut Links, call: &Call, to: usize, bytes: &[u8]) -> Result<(), Failure> {
-    let text = call.message_text(links);
+    let text = call.text(links);
     links.send(to, &text, bytes)
 }
 
-/// The other end of [`send`].
+/// Receives what the other rank [sends](send).
 pub fn receive(links: &mut Links, call: &Call, from: usize) -> Result<Vec<u8>, Failure> {
-    let text = call.message_text(links);
+    let text = call.text(links);
     links.receive(from, &text)
 }
 
@@ -119,7 +117,7 @@ fn others(ranks: &Ranks, rank: usize) -> impl Iterator<Item = usize> {
     ranks.iter().copied().filter(move |peer| *peer != rank)
 }
 
-/// Gives every rank its part, and sums this rank's.
+/// Sends every rank its part, and sums this rank's part.
 fn sum_part(links: &mut Links, ranks: &Ranks, text: &str, values: &[f32]) -> Result<Vec<f32>, Failure> {
     let of = |peer| part(values.len(), place(ranks, peer), ranks.len());
     for peer in others(ranks, links.rank) {
@@ -129,7 +127,7 @@ fn sum_part(links: &mut Links, ranks: &Ranks, text: &str, values: &[f32]) -> Res
     sum(links, ranks, text, &values[own])
 }
 
-/// This rank's values and what each other one sends, added in the order of ranks.
+/// Adds this rank's values and those that the others send, in the order of ranks.
 fn sum(links: &mut Links, ranks: &Ranks, text: &str, own: &[f32]) -> Result<Vec<f32>, Failure> {
     let mut sum = vec![0.0; own.len()];
     for peer in ranks {
@@ -144,7 +142,7 @@ fn sum(links: &mut Links, ranks: &Ranks, text: &str, own: &[f32]) -> Result<Vec<
     Ok(sum)
 }
 
-/// Gives every rank this one's part, and puts theirs in place.
+/// Sends this rank's part to every other rank, and puts their parts into `all`.
 fn exchange(
     links: &mut Links,
     ranks: &Ranks,

@@ -1,5 +1,5 @@
-//! [`Seat`]: how ranks find each other. On one host by sockets with abstract names, of which nothing is left in any folder
-//! however a process ends; on several [over the network](super::network).
+//! [`Seat`]: how ranks find each other. On one host they use sockets with abstract names, which leave no file behind
+//! however a process ends; on several hosts they meet [over the network](super::network).
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,21 +16,21 @@ use super::network;
 use super::stream::Stream;
 use crate::words::text::hex;
 
-/// How often a rank looks whether another has come.
+/// How often a rank checks whether another has come.
 pub(super) const POLL: Duration = Duration::from_millis(2);
 
-/// How long whoever has connected may take to say who it is.
+/// How long a process that has connected may take to say who it is.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// The place of one rank among those of its cell.
+/// What a rank needs to meet the other ranks of its cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seat {
     pub rank: usize,
     pub size: usize,
-    /// The rank's number among those of its host.
+    /// The rank's number on its host, from 0.
     pub local: usize,
     pub meeting: Meeting,
-    /// The first bytes on each connection. Others can come to the meeting too.
+    /// The first bytes on each connection: other processes could connect too.
     token: String,
     /// Seconds that a rank waits for another.
     pub limit: f64,
@@ -40,23 +40,23 @@ pub struct Seat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Meeting {
-    /// On one host: what the names of their sockets begin with.
+    /// On one host: the beginning of the names of their sockets.
     Host(String),
-    /// Over the network, `HOST:PORT`: the first rank is there.
+    /// Over the network: `HOST:PORT` at which the first rank listens.
     Network(String),
 }
 
-/// The ranks of a start over several hosts.
+/// Where the ranks are that were started on several hosts.
 #[derive(Clone, Debug)]
 pub struct Hosts {
-    /// Where they meet: `HOST:PORT` of the first.
+    /// `HOST:PORT` at which the first rank listens.
     pub address: String,
-    /// By rank, the name of its host and its number among the ranks there.
+    /// By rank: the name of its host and its number there.
     pub places: Vec<(String, usize)>,
 }
 
 impl Seat {
-    /// One for each rank of a cell, on one host or on these.
+    /// The seats of all ranks of a cell, on this host or on `hosts`.
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -74,8 +74,8 @@ impl Seat {
         Ok((0..size).map(seat).collect())
     }
 
-    /// One of processes that nobody gave a seat: what they all know of their start tells it from others. Whoever else
-    /// knows that can come too. `address`: where those of several hosts meet.
+    /// The seat of a process that a launcher has started: all of them compute the same name and token from `start`, which
+    /// no other start has. A process that knows `start` can join. `address`: where ranks of several hosts meet.
     pub fn of_start((rank, size): (usize, usize), start: &str, address: Option<&String>, limit: f64) -> Self {
         let digest = Sha256::digest(start);
         let (name, token) = (format!("runner-{}", hex(&digest[..8])), hex(&digest[8..]));
@@ -83,15 +83,15 @@ impl Seat {
         Self { rank, size, local: rank, meeting, token, limit }
     }
 
-    /// A time limit too long to count is none.
+    /// How long a rank waits for another; too long a time to count is no limit.
     pub fn limit(&self) -> Duration {
         Duration::try_from_secs_f64(self.limit).unwrap_or(Duration::MAX).min(Duration::from_secs(1 << 30))
     }
 
-    /// Connections to all other ranks, by rank.
+    /// Connects to all other ranks; the connections by rank.
     ///
     /// # Errors
-    /// Which rank did not come.
+    /// Names the rank that did not come.
     pub fn meet(&self) -> Result<Vec<Option<Stream>>, Failure> {
         let deadline = Instant::now() + self.limit();
         match &self.meeting {
@@ -103,8 +103,8 @@ impl Seat {
     fn meet_here(&self, name: &str, deadline: Instant) -> Result<Vec<Option<Stream>>, Failure> {
         let address = |rank: usize| SocketAddr::from_abstract_name(format!("{name}-{rank}"));
         let listener = address(self.rank).and_then(|address| UnixListener::bind_addr(&address));
-        let listener = listener.map_err(|e| self.missed(self.rank, &e))?;
-        listener.set_nonblocking(true).map_err(|e| self.missed(self.rank, &e))?;
+        let listener = listener.map_err(|e| self.cannot_listen(&e))?;
+        listener.set_nonblocking(true).map_err(|e| self.cannot_listen(&e))?;
         let mut streams: Vec<Option<Stream>> = (0..self.size).map(|_| None).collect();
         for (peer, stream) in streams.iter_mut().enumerate().take(self.rank) {
             let called = address(peer).and_then(|address| {
@@ -121,7 +121,7 @@ impl Seat {
         Ok(streams)
     }
 
-    /// Waits for all higher ranks, whom `accept` gives one by one, without waiting.
+    /// Waits for all higher ranks; `accept` returns one that has connected and does not wait.
     pub(super) fn receive(
         &self,
         streams: &mut [Option<Stream>],
@@ -130,12 +130,17 @@ impl Seat {
     ) -> Result<(), Failure> {
         while let Some(missing) = (self.rank + 1..self.size).find(|peer| streams[*peer].is_none()) {
             let came = patiently(deadline, POLL, &accept).map_err(|e| self.missed(missing, &e))?;
-            // Whoever does not know the token is no rank.
+            // A process that does not know the token is no rank.
             if let Ok((peer, _, stream)) = self.welcome(came, deadline) {
                 streams[peer] = Some(stream);
             }
         }
         Ok(())
+    }
+
+    pub(super) fn cannot_listen(&self, e: &io::Error) -> Failure {
+        let reason = format!("rank {} cannot listen for the other ranks: {e}", self.rank);
+        Failure::Lost { peer: self.rank, reason }
     }
 
     pub(super) fn missed(&self, peer: usize, e: &io::Error) -> Failure {
@@ -147,7 +152,7 @@ impl Seat {
         Failure::Lost { peer, reason }
     }
 
-    /// Says who this is, and where it listens if it does.
+    /// Says which rank this is, and the port at which it listens, or 0.
     pub(super) fn greet(&self, stream: Stream, port: u16) -> io::Result<Stream> {
         stream.set_write_timeout(Some(self.limit()))?;
         let rank = (self.rank as u64).to_le_bytes();
@@ -155,7 +160,7 @@ impl Seat {
         Ok(stream)
     }
 
-    /// The higher rank that has connected, and the port at which it listens.
+    /// Learns which higher rank has connected, and the port at which it listens.
     pub(super) fn welcome(&self, mut stream: Stream, deadline: Instant) -> io::Result<(usize, u16, Stream)> {
         let left = deadline.saturating_duration_since(Instant::now());
         stream.set_read_timeout(Some(left.clamp(POLL, GREETING)))?;
@@ -171,7 +176,7 @@ impl Seat {
     }
 }
 
-/// Tries again until it works or the deadline has passed.
+/// Tries `work` until it succeeds or the deadline has passed.
 pub(super) fn patiently<T>(
     deadline: Instant,
     every: Duration,

@@ -1,4 +1,4 @@
-//! [`Stream`]: a connection between two ranks, on one host or between two.
+//! [`Stream`]: a connection between two ranks, within a host or between hosts.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,7 +16,7 @@ pub enum Stream {
     Network(TcpStream),
 }
 
-/// The same of either kind.
+/// Does the same with either kind.
 macro_rules! of_either {
     ($stream:expr, $own:ident => $work:expr) => {
         match $stream {
@@ -27,7 +27,7 @@ macro_rules! of_either {
 }
 
 impl Stream {
-    /// A connection over the network, whose other end is known to be gone where its host is silent for as long as `limit`.
+    /// A connection over the network. It fails once the other host has not answered for `limit`.
     ///
     /// # Errors
     /// The system's.
@@ -41,7 +41,7 @@ impl Stream {
             (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, seconds * 1000),
         ] {
-            // SAFETY: the descriptor is open as long as `stream` is here, and the system reads one integer.
+            // SAFETY: `stream` keeps the descriptor open, and the system reads one integer.
             let result = unsafe {
                 let (value, size) = ((&raw const value).cast(), size_of_val(&value) as libc::socklen_t);
                 libc::setsockopt(stream.as_raw_fd(), level, option, value, size)

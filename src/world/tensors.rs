@@ -1,5 +1,5 @@
-//! Tensors that ranks sum or copy: by NCCL where each rank has a GPU of its own, else through the host's memory and the
-//! ranks' sockets. Both ways sum in fp32; by sockets in the order of ranks, by NCCL in an order that it chooses.
+//! Tensors that ranks sum or copy: by NCCL if each rank has its own GPU, else through the host's memory and sockets. Both
+//! sum in fp32: sockets in the order of ranks, NCCL in an order that it chooses.
 
 use std::ops::Range;
 
@@ -8,7 +8,6 @@ use bytemuck::Pod;
 use itertools::Itertools;
 
 use super::group::{Group, Ticket};
-
 use crate::device::cuda::nccl::Collective;
 use crate::device::cuda::{Collectives, Pending, buffer, put, tensor};
 use crate::words::DeviceId;
@@ -17,7 +16,7 @@ use crate::words::DeviceId;
 #[must_use]
 pub struct Arriving {
     way: Way,
-    /// Whether this rank gets it.
+    /// Whether this rank gets the result.
     is_ours: bool,
 }
 
@@ -32,30 +31,31 @@ enum Out {
 
 enum Way {
     Gpus(Pending),
-    /// This part of it.
+    /// This part of the result.
     OwnPart(Pending, Range<usize>),
     /// Sums in fp32.
     Sums(Ticket<Vec<f32>>, Device),
-    /// A copy of this type and device.
+    /// A tensor of this type, for this device.
     Bytes(Ticket<Vec<u8>>, DType, Device),
-    /// What each rank has, in their order, of this type and device.
+    /// The tensors of all ranks in their order, of this type, for this device.
     Parts(Ticket<Vec<Vec<u8>>>, DType, Device),
-    /// What this rank gave the others.
+    /// This rank's own tensor, which the others copy.
     Own(Ticket<Vec<u8>>, Tensor<1>),
 }
 
 impl Group {
-    /// Whether each rank has a GPU of its own, and these are connected.
+    /// Whether each rank has its own GPU and the GPUs are connected.
     pub fn has_gpus(&self) -> bool {
         self.gpus.is_some()
     }
 
-    /// Whether a [`sum`](Self::sum) of two-byte numbers is rounded once, as if it were in fp32 until then: NCCL's of two ranks.
+    /// Whether a [`sum`](Self::sum) of two-byte numbers has the rounding of one in fp32: a sum of two ranks by NCCL is
+    /// rounded once.
     pub fn sums_narrow(&self) -> bool {
         self.has_gpus() && self.size() == 2
     }
 
-    /// Begins to sum tensors, of the same length on every rank, in fp32, or as [`sums_narrow`](Self::sums_narrow) allows.
+    /// Begins to sum tensors of the same length on every rank, in fp32 or as [`sums_narrow`](Self::sums_narrow) allows.
     pub fn sum(&self, name: impl Into<String>, values: Tensor<1>) -> Arriving {
         let (name, device) = (name.into(), values.device());
         let way = match &self.gpus {
@@ -65,7 +65,7 @@ impl Group {
         Arriving { way, is_ours: true }
     }
 
-    /// The same; only `root` gets the sums.
+    /// As [`sum`](Self::sum), but only `root` gets the sums.
     pub fn sum_at(&self, name: impl Into<String>, root: usize, values: Tensor<1>) -> Arriving {
         let (name, device) = (name.into(), values.device());
         let way = match &self.gpus {
@@ -75,13 +75,13 @@ impl Group {
         Arriving { way, is_ours: self.rank() == root }
     }
 
-    /// Begins to copy the tensor of `root` to every rank; the others give one of the same length, type and device.
+    /// Begins to copy the tensor of `root` to every rank; the others pass one of the same length, type and device.
     pub fn copy_of(&self, name: impl Into<String>, root: usize, own: Tensor<1>) -> Arriving {
         let (name, is_own) = (name.into(), self.rank() == root);
         let (dtype, device) = (own.dtype(), own.device());
         let way = match &self.gpus {
             Some(gpus) => {
-                // Its own values may be somebody else's too.
+                // NCCL writes into the tensor, and others may share its values.
                 let values = if is_own { own } else { Tensor::empty(own.shape(), (&device, dtype)) };
                 Way::Gpus(self.by(gpus, &name, Collective::Broadcast { root }, values))
             }
@@ -94,7 +94,7 @@ impl Group {
         Arriving { way, is_ours: true }
     }
 
-    /// Begins to sum tensors in fp32, of the same length on every rank, that have a part for each of them: each gets its own.
+    /// Begins to sum tensors of the same length in fp32; each rank gets its part of the sums.
     pub fn sum_in_parts(&self, name: impl Into<String>, values: Tensor<1>) -> Arriving {
         let (name, device) = (name.into(), values.device());
         let way = match &self.gpus {
@@ -109,7 +109,7 @@ impl Group {
         Arriving { way, is_ours: true }
     }
 
-    /// Begins to put the tensors of all ranks together, which have one length and one type, in the order of ranks.
+    /// Begins to join the tensors of all ranks, of one length and one type, in the order of ranks.
     pub fn put_together(&self, name: impl Into<String>, own: Tensor<1>) -> Arriving {
         let (name, dtype, device) = (name.into(), own.dtype(), own.device());
         let way = match &self.gpus {
@@ -136,7 +136,7 @@ impl Group {
         }
     }
 
-    /// Begins to receive one of so many elements of this type from one other rank.
+    /// Begins to receive a flat tensor of `count` elements from one other rank.
     pub fn receive_tensor(
         &self,
         name: impl Into<String>,
@@ -155,14 +155,14 @@ impl Group {
         Arriving { way, is_ours: true }
     }
 
-    /// Takes the tensor, so that what nobody else holds is summed in its place.
+    /// Begins an operation by NCCL. It takes the tensor: NCCL sums in its place if nobody else holds it.
     fn by(&self, gpus: &Collectives, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
         let pending = gpus.begin(name, collective, values);
         self.come(pending.turn());
         pending
     }
 
-    /// First messages, both ways between every two ranks, for the same reason as a [first sum](Self::try_gpus).
+    /// Sends a first message both ways between every two ranks, for the same reason as the [first sum](Self::try_gpus).
     pub(super) fn try_messages(&self, ordinal: usize) {
         let device = DeviceId::Cuda(ordinal).burn();
         for (low, high) in self.ranks.iter().copied().tuple_combinations() {
@@ -177,7 +177,7 @@ impl Group {
         }
     }
 
-    /// A first sum: what connects GPUs that are used together for the first time is not a step's.
+    /// Computes a first sum: connecting the GPUs on their first use is no part of a step.
     ///
     /// # Errors
     /// When the sum is wrong.
@@ -191,7 +191,7 @@ impl Group {
             return Ok(());
         }
         Err(format!(
-            "NCCL sums a one of each of {} ranks to {last}: set parallel.engine = \"sockets\", and report this with the \
+            "NCCL sums the ones of {} ranks to {last}: set parallel.engine = \"sockets\", and report this with the \
              output of NCCL_DEBUG=INFO",
             self.size()
         ))
@@ -199,7 +199,7 @@ impl Group {
 }
 
 impl Leaving {
-    /// Whether it has left, as far as that is known without waiting.
+    /// Whether it is known to have been sent; does not wait.
     pub fn is_over(&mut self) -> bool {
         match &mut self.0 {
             Out::Gpus(pending) => pending.is_over(),
@@ -207,10 +207,10 @@ impl Leaving {
         }
     }
 
-    /// Until its memory is free again: on a GPU what is computed from here on waits for that, else this thread does.
+    /// Waits until its memory is free again. On a GPU the device waits before what comes next, else this thread waits.
     ///
     /// # Panics
-    /// With a [`Failure`](super::Failure) where the other rank does not come.
+    /// With a [`Failure`](super::Failure) if the other rank does not come.
     pub fn wait(self) {
         match self.0 {
             Out::Gpus(pending) => drop(pending.wait()),
@@ -220,23 +220,22 @@ impl Leaving {
 }
 
 impl Arriving {
-    /// The tensor; `None` on a rank that gets none. On a GPU what is computed from here on waits for it, else this thread
-    /// does.
+    /// The tensor; `None` on a rank that gets none. On a GPU the device waits before what comes next, else this thread waits.
     ///
     /// # Panics
-    /// With a [`Failure`](super::Failure) where another rank does not come.
+    /// With a [`Failure`](super::Failure) if another rank does not come.
     pub fn wait(self) -> Option<Tensor<1>> {
         let is_ours = self.is_ours;
         match self.way {
             Way::Gpus(pending) => Some(pending.wait()).filter(|_| is_ours),
-            // In memory of its own, so that the other parts' is free.
+            // A copy, so that the memory of the other parts is freed.
             Way::OwnPart(pending, own) => {
                 Some(pending.wait().narrow(0, own.start, own.len()).mul_scalar(1.0))
             }
             Way::Parts(ticket, dtype, device) => {
                 let parts = ticket.wait();
                 let count = parts.iter().map(Vec::len).sum::<usize>() / dtype.size();
-                // Of the elements' alignment: Burn copies bytes of less once more.
+                // Aligned like the elements: otherwise Burn copies the bytes once more.
                 let bytes = match dtype.size() {
                     4 => joined::<u32>(&parts, count),
                     _ => joined::<u16>(&parts, count),
@@ -244,7 +243,7 @@ impl Arriving {
                 Some(Tensor::from_data(TensorData::from_bytes(bytes, [count], dtype), (&device, dtype)))
             }
             Way::Sums(ticket, device) => {
-                // Others get no numbers.
+                // The other ranks get no numbers.
                 let sums = Some(ticket.wait()).filter(|_| is_ours)?;
                 let count = sums.len();
                 Some(Tensor::from_data(TensorData::new(sums, [count]), (&device, DType::F32)))
@@ -266,7 +265,7 @@ fn numbers(values: Tensor<1>) -> Vec<f32> {
     values.into_data().try_into_vec().expect("fp32")
 }
 
-/// Parts one after the other, so many elements of one size.
+/// Joins parts that have so many elements in all.
 fn joined<T: Pod + Send + Sync>(parts: &[Vec<u8>], elements: usize) -> Bytes {
     let mut all = vec![T::zeroed(); elements];
     let mut rest: &mut [u8] = bytemuck::cast_slice_mut(&mut all);

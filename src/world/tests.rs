@@ -13,7 +13,7 @@ use crate::ops::{narrow, wide};
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
 
-/// What each rank's thread comes to.
+/// Runs `work` on a thread for each rank; the results by rank.
 pub fn on_ranks<T: Send>(size: usize, limit: Duration, work: impl Fn(&World) -> T + Sync) -> Vec<T> {
     let work = &work;
     thread::scope(|scope| {
@@ -23,7 +23,7 @@ pub fn on_ranks<T: Send>(size: usize, limit: Duration, work: impl Fn(&World) -> 
     })
 }
 
-/// The failure that `work` ends with.
+/// The failure of `work`.
 pub(super) fn failure(work: impl FnOnce()) -> Failure {
     let panic = catch_unwind(AssertUnwindSafe(work)).expect_err("it fails");
     *panic.downcast::<Failure>().expect("a failure")
@@ -34,7 +34,7 @@ fn values(rank: usize, count: usize) -> Vec<f32> {
     (0..count).map(|i| ((rank * 31 + i * 7) % 13) as f32 * 0.1 + 1e6 * f32::from(rank == i % 3)).collect()
 }
 
-/// Their sums in the order of ranks.
+/// The sums of these values, added in the order of ranks.
 fn sums(ranks: usize, count: usize) -> Vec<f32> {
     let zero = vec![0.0; count];
     (0..ranks).fold(zero, |sum, rank| sum.iter().zip(values(rank, count)).map(|(a, b)| a + b).collect())
@@ -84,7 +84,7 @@ fn groups_reduce_apart_from_one_another() {
     let sums = on_ranks(4, LONG, |world| {
         let rank = world.rank();
         let (row, column) =
-            (world.group([rank / 2 * 2, rank / 2 * 2 + 1]), world.group([rank % 2, rank % 2 + 2]));
+            (world.all().of([rank / 2 * 2, rank / 2 * 2 + 1]), world.all().of([rank % 2, rank % 2 + 2]));
         let across = row.all_reduce("row", vec![rank as f32]);
         let down = column.all_reduce("column", vec![rank as f32]);
         (across.wait()[0], down.wait()[0], row.place(), column.place())
@@ -92,7 +92,7 @@ fn groups_reduce_apart_from_one_another() {
     assert_eq!(sums, [(1.0, 2.0, 0, 0), (1.0, 4.0, 1, 0), (5.0, 2.0, 0, 1), (5.0, 4.0, 1, 1)]);
 }
 
-/// Through the host's memory, as on a CPU: the same bits as of numbers, and a copy in any type.
+/// By sockets: sums have the same bits as those of plain numbers, and copies may be of any type.
 #[test]
 fn tensors_come_together_as_their_numbers_do() {
     let device = Device::flex();
@@ -138,7 +138,7 @@ fn tensors_are_summed_in_parts_and_put_together_from_parts() {
     }
 }
 
-/// What a rank comes to on its GPU, and its end, are known to the others between messages of any kind.
+/// The other ranks learn which GPU operation a rank has reached, and that it has ended, between messages of any kind.
 #[test]
 fn the_signs_of_ranks_are_seen_without_asking() {
     let mut worlds = World::threads(2, LONG);
@@ -255,7 +255,26 @@ fn a_silent_rank_is_waited_for_no_longer_than_the_limit() {
     assert!(reason.contains("for 0.3 s: raise parallel.timeout"), "{reason}");
 }
 
-/// After a failure everything fails as it did, without another wait.
+/// It may write files for longer than ranks usually wait.
+#[test]
+fn a_busy_rank_is_waited_for_as_long_as_it_is_there() {
+    let bytes = on_ranks(3, SHORT, |world| {
+        if world.rank() == 0 {
+            thread::sleep(3 * SHORT);
+        }
+        world.all().broadcast_when_ready("end of saving", 0, vec![world.rank() as u8; 2]).wait()
+    });
+    assert_eq!(bytes, [[0, 0]; 3]);
+    let start = Instant::now();
+    let failures = on_ranks(2, LONG, |world| {
+        let wait = || drop(world.all().broadcast_when_ready("end of saving", 0, Vec::new()).wait());
+        (world.rank() == 1).then(|| failure(wait))
+    });
+    assert!(matches!(failures[1], Some(Failure::Lost { peer: 0, .. })), "{failures:?}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+/// After a failure every operation fails in the same way, without another wait.
 #[test]
 fn no_operation_begins_after_a_failure() {
     on_ranks(2, SHORT, |world| {

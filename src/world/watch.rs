@@ -1,5 +1,5 @@
-//! [`Watch`]: no rank waits for ever for what GPUs do together. The device waits there and not the host, so a thread of its
-//! own looks.
+//! [`Watch`]: ends a wait for an operation between GPUs that cannot end. The device waits in such an operation and the host
+//! does not, so a thread looks at it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,21 +11,21 @@ use super::failure::Failure;
 use super::links::{RAISE, Sign};
 use crate::device::cuda::{Collectives, Turn, UnderWay};
 
-/// How often the thread looks.
+/// How often the thread looks at the operation.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long an operation may take to end whose ranks have all come, where one of them has ended since.
+/// How long an operation may still take after one of its ranks has ended.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Until it is dropped.
+/// Watches until it is dropped.
 pub struct Watch {
-    /// Its end is that of the thread.
+    /// The thread ends when this is dropped.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Calls `lost`, once, where an operation cannot end.
+    /// Starts the thread. It calls `lost`, once, when an operation cannot end.
     pub fn start(
         gpus: Arc<Collectives>,
         signs: Arc<[Sign]>,
@@ -49,12 +49,12 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.end = None;
-        // It looks and never waits.
+        // The thread never waits for another rank.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Why the operation that is under way cannot end, where that is so.
+/// Why the running operation cannot end; `None` if it still can.
 fn judged(at: &UnderWay, rank: usize, limit: Duration, signs: &[Sign]) -> Option<Failure> {
     let UnderWay { turn: Turn { peer, number }, operation, since } = at;
     let takes_part = |other: &usize| *other != rank && peer.is_none_or(|peer| peer == *other);
@@ -93,12 +93,13 @@ mod tests {
 
     use super::*;
 
-    /// What rank 0 of three finds at operation 5, `waited` seconds after it came there with a limit of 30 s.
+    /// What rank 0 of three finds at operation 5, which it reached `waited` seconds ago, with a limit of 30 s.
     fn found(waited: u64, came: [u64; 3], gone: Option<usize>) -> Option<Failure> {
         found_with(None, waited, came.map(|came| (came, 0)), gone)
     }
 
-    /// The same of one with all ranks or with one, where others have come to the last of the former and of the latter.
+    /// As `found`, for an operation with all ranks or with `peer`. `came`: by rank, the last operation of either kind that it
+    /// has reached.
     fn found_with(
         peer: Option<usize>,
         waited: u64,
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_message_is_waited_for_from_its_other_end_alone() {
-        // Rank 2 has come to nothing, and need not.
+        // Rank 2 has reached nothing, and does not take part.
         assert_eq!(found_with(Some(1), 29, [(0, 0), (9, 4), (0, 0)], None), None);
         assert_eq!(found_with(Some(1), 0, [(0, 0), (9, 4), (0, 0)], Some(2)), None);
         assert_eq!(lost(found_with(Some(1), 31, [(0, 0), (9, 4), (0, 0)], None)).0, 1);

@@ -25,13 +25,19 @@ vectorised! {
     /// Parameters p and moments m and v after the step along clip · g, in their places, on this thread; one division
     /// and one root an element.
     pub fn update[FMA](g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32], step: AdamWStep, clip: f32) {
-        let AdamWStep { decay, beta1, beta2, rest1, rest2, eps, rate, correction } = step;
-        let scale = 1.0 / correction;
-        for (((g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
-            let g = g * clip;
-            *m = beta1 * *m + rest1 * g;
-            *v = beta2 * *v + rest2 * g * g;
-            *p = *p * decay - rate * *m / (v.sqrt() * scale + eps);
-        }
+        one_step(g, p, m, v, step, clip);
+    }
+}
+
+/// As [`update`], with the vectors of the function around it.
+#[inline(always)]
+pub(crate) fn one_step(g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32], step: AdamWStep, clip: f32) {
+    let AdamWStep { decay, beta1, beta2, rest1, rest2, eps, rate, correction } = step;
+    let scale = 1.0 / correction;
+    for (((g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
+        let g = g * clip;
+        *m = beta1 * *m + rest1 * g;
+        *v = beta2 * *v + rest2 * g * g;
+        *p = *p * decay - rate * *m / (v.sqrt() * scale + eps);
     }
 }

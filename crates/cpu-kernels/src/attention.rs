@@ -96,14 +96,16 @@ pub struct HeadsOut<'a> {
     lives: PhantomData<&'a mut f32>,
 }
 
-// SAFETY: the functions of this file write each head of a sequence on one thread.
+// SAFETY: the functions of this file write each head of a sequence on one thread, and `new` says that sequences share no
+// tokens.
 unsafe impl Sync for HeadsOut<'_> {}
 
 impl<'a> HeadsOut<'a> {
-    /// In memory of which they take some columns.
+    /// Heads that take some columns of this memory.
     ///
     /// # Safety
-    /// Nobody else may read or write these columns while they are written; `memory` must stay valid so long.
+    /// Nobody else may read or write these columns while they are written; `memory` must stay valid so long. The sequences
+    /// that [`attend`] and [`attend_backward`] write to them must not share tokens: each has threads of its own.
     pub unsafe fn new(memory: *mut [f32], column: usize, strides: Strides) -> Self {
         assert!(column < memory.len());
         // SAFETY: within the memory.
@@ -149,10 +151,10 @@ thread_local! {
     };
 }
 
-/// Which keys a query sees besides those after it: those with its own number; one for each row of k.
+/// Numbers for each row of k: a query sees only keys that have its own number.
 pub type Segments<'a> = Option<&'a [i64]>;
 
-/// Hides keys of other segments from the scores of the key that comes last of these.
+/// Hides the keys of other segments than the last key's from these scores.
 fn hide(z: &mut [f32], segments: Segments<'_>, keys: &Range<usize>) {
     let Some(segments) = segments else { return };
     let segments = &segments[keys.start..][..z.len()];

@@ -21,7 +21,7 @@ const CELLS: usize = (LAST - FIRST + 1) as usize;
 /// as in the decade below.
 pub struct DynamicMap {
     pub values: [f32; 256],
-    /// By code, the smallest number that has it; behind the last one NaN, which no number reaches.
+    /// The smallest number that has each code; behind the last one NaN, which no number reaches.
     pub thresholds: [f32; 257],
     /// By sign and the upper half of the bits, the code of the smallest such number. None of these cells has two
     /// thresholds.

@@ -1,6 +1,6 @@
 //! Steps of AdamW whose moments take fewer bits than fp32 between steps.
 
-use crate::adamw::AdamWStep;
+use crate::adamw::{AdamWStep, one_step};
 use crate::dynamic_map::{BLOCK, SIGNED, UNSIGNED};
 use crate::random::philox;
 use crate::simd::vectorised;
@@ -71,18 +71,6 @@ vectorised! {
             m.iter_mut().zip(&*mean).zip(random).for_each(|((m, mean), bits)| *m = stochastic(*mean, bits));
             v.iter_mut().zip(&*square).zip(random).for_each(|((v, square), bits)| *v = stochastic(*square, bits >> 16));
         }
-    }
-}
-
-#[inline(always)]
-fn one_step(g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32], step: AdamWStep, clip: f32) {
-    let AdamWStep { decay, beta1, beta2, rest1, rest2, eps, rate, correction } = step;
-    let scale = 1.0 / correction;
-    for (((g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
-        let g = g * clip;
-        *m = beta1 * *m + rest1 * g;
-        *v = beta2 * *v + rest2 * g * g;
-        *p = *p * decay - rate * *m / (v.sqrt() * scale + eps);
     }
 }
 

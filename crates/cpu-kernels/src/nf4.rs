@@ -76,7 +76,7 @@ impl Packing {
         start..start + self.blocks()
     }
 
-    /// Of all of it.
+    /// Bytes of all parts.
     pub fn bytes(self) -> usize {
         self.inner().end
     }

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use crate::reduce::{rows_at_once, sum_of, sum_of_pairs, total};
 use crate::simd::{multiply_add, vectorised};
 
-/// Rows of which one thread normalises at a time: some 16 Ki numbers.
+/// Rows that one thread normalises at a time: some 16 Ki numbers.
 fn rows_of(columns: usize) -> usize {
     (16_384 / columns).max(1)
 }

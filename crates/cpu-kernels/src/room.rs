@@ -22,7 +22,7 @@ unsafe impl Sync for Room {}
 impl Room {
     pub const EMPTY: Self = Self { first: NonNull::dangling(), length: 0 };
 
-    /// So many numbers, with whatever was there before.
+    /// `length` numbers, with whatever was there before.
     pub fn numbers(&mut self, length: usize) -> &mut [f32] {
         if self.length < length {
             *self = Self::new(length);

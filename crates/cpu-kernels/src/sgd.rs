@@ -8,7 +8,7 @@ pub struct SgdStep {
     pub lr: f32,
     pub momentum: f32,
     pub weight_decay: f32,
-    /// Of every gradient.
+    /// What every gradient is multiplied by.
     pub clip: f32,
 }
 

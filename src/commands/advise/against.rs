@@ -1,5 +1,5 @@
-//! What is predicted of every cell of a recipe against a results folder in which they were measured: how near times and
-//! memory are, and what choosing by the prediction costs.
+//! The predictions for every cell of a recipe against its measured rows: how close times and memory are, and what choosing
+//! by the prediction costs.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::run::Results;
 use crate::words::DeviceId;
 use crate::words::text::{percent, seconds};
 
-/// Errors that count as near, of a time and of memory.
+/// Errors of a time and of memory that count as near.
 const NEAR: [f64; 2] = [0.15, 0.05];
 
 /// The table of all cells, and the verdicts.
@@ -36,15 +36,21 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     let recipe = Recipe::parse_finished(&source, on_cpu)?;
     let rates = rates(first, args.checked.target.as_ref());
     let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
-    let rows: HashMap<String, &Row> =
-        results.rows.iter().map(|row| (settings_of(row.settings()), row)).collect();
+    let mut rows: HashMap<String, &Row> = HashMap::new();
+    for row in &results.rows {
+        let known = rows.entry(settings_of(row.settings())).or_insert(row);
+        // Of several processes of a cell the first that ran to its end.
+        if known.measurement.is_none() {
+            *known = row;
+        }
+    }
     let swept = recipe.telling_keys();
     let compared = |(i, cell): (usize, &Cell)| {
         let settings = cell.settings();
         let value = |key: &String| keys::value(key, &settings).map_or("-".into(), |value| shown(key, &value));
         let names = std::iter::once((i + 1).to_string()).chain(swept.iter().map(value)).collect();
         let row = rows.get(&settings_of(settings)).copied().cloned();
-        // What "auto" is, is known of the row's device.
+        // The row says which device "auto" is.
         let mut cell = cell.clone();
         cell.device.clone_from(&first.environment.device.id);
         let limit = limits(&cell, first).memory;
@@ -58,7 +64,8 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     Ok(format!("{}\n{}\n{}", recipe.title, lines(&header, &all), verdicts.join("\n")))
 }
 
-/// As the rows' device measured them; those of its host where that is this machine, and nothing else is asked for.
+/// The rates that were measured with the rows; with those of the host where this machine has their device and no other is
+/// asked for.
 fn rates(of: &Row, target: Option<&Target>) -> Rates {
     let device = DeviceId::named(&of.environment.device.id);
     let rates = Rates::of(device, of.environment.ceilings);
@@ -66,7 +73,7 @@ fn rates(of: &Row, target: Option<&Target>) -> Rates {
     if is_here && target.is_none() { rates.with_host(device) } else { rates }
 }
 
-/// What a cell may take of the device that measured it.
+/// The memory that the cell may take on the device that measured it.
 fn limits(cell: &Cell, of: &Row) -> Limits {
     let device = &of.environment.device;
     let limit = cell.measure.memory_limit.map_or(device.memory_available, |limit| limit.0);
@@ -77,11 +84,14 @@ fn fits(compared: &Compared, of: &Row) -> bool {
     compared.plan.fits(limits(&compared.plan.cell, of))
 }
 
-/// How far predictions are from what was measured, in the mean, and how many are near.
+/// The mean error of the predictions, and how many are near.
 fn errors(all: &[Compared]) -> String {
+    if all.iter().all(|compared| compared.step().is_none()) {
+        return "No cell of the recipe has a row that ran to its end.".into();
+    }
     let of = |what: &str, ratio: fn(&Compared) -> Option<f64>, near: f64| {
         let errors: Vec<f64> = all.iter().filter_map(ratio).map(|ratio| (ratio - 1.0).abs()).collect();
-        let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
         let within = errors.iter().filter(|error| **error <= near).count();
         format!(
             "{what} is off by {} in the mean, and by at most {} in {within} of {} cells",
@@ -94,7 +104,7 @@ fn errors(all: &[Compared]) -> String {
     format!("{}; {}.", of("The time", Compared::of_step, time), of("the memory", Compared::of_memory, memory))
 }
 
-/// Of cells that ran and of those that found no memory, how many were predicted to; `None` where all ran and should.
+/// How many of the cells that ran, and of those that ran out of memory, were predicted to; `None` where all ran as predicted.
 fn fitting(all: &[Compared], of: &Row) -> Option<String> {
     let with =
         |status: Status| all.iter().filter(move |c| c.row.as_ref().is_some_and(|row| row.status == status));
@@ -105,13 +115,13 @@ fn fitting(all: &[Compared], of: &Row) -> Option<String> {
     ];
     (right != [ran, 0] || full > 0).then(|| {
         format!(
-            "Of {ran} cells that ran {} are predicted to fit; of {full} that found no memory {} are predicted not to.",
+            "Predicted to fit: {} of {ran} cells that ran; predicted not to fit: {} of {full} that ran out of memory.",
             right[0], right[1]
         )
     })
 }
 
-/// The cell that the prediction chooses, among those that it takes to fit, and its place among those measured.
+/// The fastest cell by the prediction, among those predicted to fit, and its place among those measured.
 fn choice(all: &[Compared], of: &Row) -> Option<String> {
     let fitting = all.iter().filter(|compared| fits(compared, of));
     let chosen = fitting.min_by(|a, b| a.plan.time.total().total_cmp(&b.plan.time.total()))?;

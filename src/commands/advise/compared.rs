@@ -1,4 +1,4 @@
-//! Plans beside what was measured of them.
+//! Plans next to their measurements.
 
 use crate::advise::Plan;
 use crate::row::Row;
@@ -7,7 +7,7 @@ use crate::words::text::{ratio, seconds, table};
 
 /// A plan with the row of its cell.
 pub struct Compared {
-    /// What tells it from the others.
+    /// Its number, and what else distinguishes it from the others.
     pub names: Vec<String>,
     pub plan: Plan,
     pub row: Option<Row>,
@@ -52,7 +52,7 @@ impl Compared {
     }
 }
 
-/// A line a plan; `names`: the header of what tells them apart.
+/// A line for each plan; `names`: the header of [`Compared::names`].
 pub fn lines(names: &[&str], all: &[Compared]) -> String {
     let header = ["step, predicted", "measured", "ratio", "memory, estimated", "measured", "ratio", "status"];
     table(&[names, &header].concat(), all.iter().map(Compared::line).collect(), names.len())

@@ -11,16 +11,16 @@ use crate::words::Bytes;
 /// A recipe with a plan within limits as one of its cells.
 pub struct Located {
     pub recipe: Recipe,
-    /// Of the plan among the cells.
+    /// The plan's position among the cells.
     pub position: usize,
     how: How,
 }
 
-/// What makes the recipe.
+/// How the recipe is made.
 enum How {
     /// Settings of the recipe that was asked about.
     Set(Vec<(String, String)>),
-    /// A text of its own: where that recipe has other cells, which the settings would make invalid.
+    /// A recipe of its own, where the settings would make other cells of that one invalid.
     Written(String),
 }
 
@@ -53,13 +53,13 @@ impl Located {
         Ok(Self { recipe, position, how: How::Written(text) })
     }
 
-    /// What runs the plan.
+    /// The command that runs the plan, with the text of its recipe where that is a new one.
     pub fn command(&self, args: &AdviseArgs) -> String {
         let changed = match &self.how {
             How::Set(changed) => changed,
             How::Written(text) => {
                 let file = self.recipe.path.file_name().unwrap_or_default().to_string_lossy();
-                return format!("runner run {file}, a file of this text:\n\n{text}");
+                return format!("runner run {file}, a file with this text:\n\n{text}");
             }
         };
         let own = args.checked.settings.set.iter().map(ToString::to_string);
@@ -81,56 +81,37 @@ impl Located {
 /// A recipe of one cell.
 fn text_of(cell: &Cell, title: &str) -> String {
     let mut table = toml::Table::from_iter([("title".to_string(), title.into())]);
-    let json = without_nothing(cell.to_json());
-    table.extend(toml::Table::try_from(json).expect("a cell is a table"));
+    table.extend(toml::Table::try_from(without_null(cell.to_json())).expect("a cell is a table"));
     toml::to_string(&table).expect("a cell is written as a recipe has it")
 }
 
-/// Without values that a key has where it is left out.
-fn without_nothing(json: Value) -> Value {
+/// Without keys that are null, which TOML leaves out.
+fn without_null(json: Value) -> Value {
     match json {
         Value::Object(keys) => {
             let kept = keys.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(key, value)| (key, without_nothing(value))).collect())
+            Value::Object(kept.map(|(key, value)| (key, without_null(value))).collect())
         }
         other => other,
     }
 }
 
-/// The settings that make the plan of the recipe's cell.
+/// The settings that turn the recipe's cell into the plan, in TOML.
 fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
-    let mut settings = Vec::new();
-    let mut add = |key: &str, value: String| settings.push((key.to_string(), value));
-    let inline = |section: &str| {
-        let json = plan.to_json();
-        let table: toml::Table = json
-            .pointer(&format!("/{}", section.replace('.', "/")))
-            .and_then(serde_json::Value::as_object)
-            .into_iter()
-            .flatten()
-            .filter(|(_, value)| !value.is_null())
-            .filter_map(|(key, value)| Some((key.clone(), toml::Value::try_from(value).ok()?)))
-            .collect();
-        toml::Value::Table(table).to_string()
+    const KEYS: [&str; 7] = [
+        "precision",
+        "checkpoint.level",
+        "checkpoint.blocks",
+        "train.batch_size",
+        "train.accumulation_steps",
+        "train.optimizer",
+        "offload",
+    ];
+    let [base, plan] = [base, plan].map(|cell| without_null(cell.to_json()));
+    let changed = |key: &str| {
+        let place = format!("/{}", key.replace('.', "/"));
+        let value = plan.pointer(&place).filter(|value| base.pointer(&place) != Some(*value))?;
+        Some((key.to_string(), toml::Value::try_from(value).expect("JSON without null").to_string()))
     };
-    if plan.precision != base.precision {
-        add("precision", inline("precision"));
-    }
-    if plan.checkpoint.level != base.checkpoint.level {
-        add("checkpoint.level", plan.to_json()["checkpoint"]["level"].to_string());
-    }
-    if plan.checkpoint.blocks != base.checkpoint.blocks {
-        add("checkpoint.blocks", plan.checkpoint.blocks.to_string());
-    }
-    if plan.train.batch_size != base.train.batch_size {
-        add("train.batch_size", plan.train.batch_size.to_string());
-        add("train.accumulation_steps", plan.train.accumulation_steps.to_string());
-    }
-    if plan.train.optimizer != base.train.optimizer {
-        add("train.optimizer", inline("train.optimizer"));
-    }
-    if plan.offload != base.offload {
-        add("offload", inline("offload"));
-    }
-    settings
+    KEYS.into_iter().filter_map(changed).collect()
 }

@@ -1,20 +1,21 @@
-//! Advice as text: the fastest ways that fit, why the others do not, and the command that runs the best.
+//! Advice as text: the fastest ways that fit, the command that runs the best, and why the others do not fit.
 
 use std::collections::BTreeMap;
 
 use miette::Result;
 
 use crate::advise::{Advice, Limits, Plan};
+use crate::ops::Level;
 use crate::recipe::Cell;
 use crate::residence::{Memory, ResidentBlocks, Strategy};
 use crate::words::Bytes;
-use crate::words::text::{seconds, significant, table, value};
+use crate::words::text::{rate, seconds, table, value};
 
 /// The command that runs a plan within limits.
 type Command<'c> = &'c dyn Fn(&Plan, Limits) -> Result<String>;
 
 /// # Errors
-/// Of the command.
+/// Those of `command`.
 pub fn advice(title: &str, advice: &Advice, limits: Limits, top: usize, command: Command) -> Result<String> {
     let Advice { fitting, others } = advice;
     let host =
@@ -34,15 +35,17 @@ pub fn advice(title: &str, advice: &Advice, limits: Limits, top: usize, command:
         None => text += &none_fits(others, limits, &within, command)?,
     }
     if !others.is_empty() {
-        text +=
-            &format!("why others do not fit, by what they need at the least:\n{}\n", refused(others, limits));
+        text += &format!(
+            "why the others do not fit, by the least that each group needs:\n{}\n",
+            refused(others, limits)
+        );
     }
     Ok(text)
 }
 
 fn none_fits(others: &[Plan], limits: Limits, within: &str, command: Command) -> Result<String> {
     let Some(least) = others.first() else {
-        return Ok("the rules of recipes allow no way to train it on this device\n".into());
+        return Ok("no way to train it on this device is a valid recipe\n".into());
     };
     let lacks = least.lacks(limits);
     let enough = Limits {
@@ -57,7 +60,7 @@ fn none_fits(others: &[Plan], limits: Limits, within: &str, command: Command) ->
         needs.push(format!("{} of the host's", Bytes(least.host_memory())));
     }
     Ok(format!(
-        "none of {} ways to train it fits into {within}; the least that would do is {}:\n{}\nto run it:\n  {}\n",
+        "none of {} ways to train it fits into {within}; the least that is enough is {}:\n{}\nto run it:\n  {}\n",
         others.len(),
         needs.join(" and "),
         plans(std::iter::once(least)),
@@ -88,7 +91,7 @@ fn plans<'p>(plans: impl Iterator<Item = &'p Plan>) -> String {
             blocks(cell),
             format!("{}, {}", optimizer(cell), place(cell.offload.optimizer)),
             seconds(time.total()),
-            significant(plan.tokens_per_second()),
+            rate(plan.tokens_per_second()),
             Bytes(plan.memory()).to_string(),
             Bytes(plan.host_memory()).to_string(),
         ]
@@ -102,21 +105,16 @@ fn precision(cell: &Cell) -> String {
 }
 
 fn recomputed(cell: &Cell) -> String {
-    let level = match cell.to_json()["checkpoint"]["level"].as_f64() {
-        Some(level) if level > 0.0 => format!("level {level}"),
-        _ => String::new(),
-    };
+    let level = cell.checkpoint.level;
+    let level = (level != Level::Keep).then(|| format!("level {level}"));
     let blocks = match cell.checkpoint.blocks {
-        _ if cell.offload.moves() && cell.checkpoint.blocks == 0 => "blocks that move".to_string(),
-        0 => String::new(),
-        1 => "every block".into(),
-        n => format!("{n} blocks at a time"),
+        0 if cell.offload.moves() => Some("blocks that move".to_string()),
+        0 => None,
+        1 => Some("every block".into()),
+        n => Some(format!("{n} blocks at a time")),
     };
-    match (level.is_empty(), blocks.is_empty()) {
-        (true, true) => "-".into(),
-        (false, false) => format!("{level}, {blocks}"),
-        _ => level + &blocks,
-    }
+    let parts: Vec<String> = level.into_iter().chain(blocks).collect();
+    if parts.is_empty() { "-".into() } else { parts.join(", ") }
 }
 
 fn blocks(cell: &Cell) -> String {
@@ -124,18 +122,19 @@ fn blocks(cell: &Cell) -> String {
     if !offload.moves() {
         return "on the device".into();
     }
-    let slots = if let Strategy::Overlap(overlap) = offload.strategy {
-        format!(", {} slots", overlap.buffers)
-    } else {
-        String::new()
-    };
-    let resident = match offload.resident_blocks {
-        ResidentBlocks::Count(0) => String::new(),
-        ResidentBlocks::Count(count) => format!(", {count} resident"),
-        ResidentBlocks::Auto => ", resident as fit".into(),
-    };
-    let inputs = if offload.activations == Memory::Host { ", inputs on the host" } else { "" };
-    format!("{}{slots}{resident}{inputs}", offload.strategy)
+    let mut text = offload.strategy.to_string();
+    if let Strategy::Overlap(overlap) = offload.strategy {
+        text += &format!(", {} slots", overlap.buffers);
+    }
+    match offload.resident_blocks {
+        ResidentBlocks::Count(0) => {}
+        ResidentBlocks::Count(count) => text += &format!(", {count} resident"),
+        ResidentBlocks::Auto => text += ", resident as fit",
+    }
+    if offload.activations == Memory::Host {
+        text += ", inputs on the host";
+    }
+    text
 }
 
 /// Its kind.
@@ -150,7 +149,7 @@ fn place(memory: Memory) -> &'static str {
     }
 }
 
-/// By where blocks and the optimizer are and whether blocks are computed again: the way that needs the least.
+/// The way that needs the least, of each group with the same strategy, place of the optimizer and recomputation of blocks.
 fn refused(others: &[Plan], limits: Limits) -> String {
     let mut groups: BTreeMap<[String; 3], (usize, &Plan)> = BTreeMap::new();
     for plan in others {
@@ -167,7 +166,6 @@ fn refused(others: &[Plan], limits: Limits) -> String {
             (true, false) => "the device",
             (false, _) => "the host",
         };
-        let largest = largest(least);
         vec![
             strategy,
             optimizer,
@@ -176,7 +174,7 @@ fn refused(others: &[Plan], limits: Limits) -> String {
             Bytes(least.memory()).to_string(),
             Bytes(least.host_memory()).to_string(),
             why.into(),
-            largest,
+            largest(least),
         ]
     });
     let header = [
@@ -192,16 +190,8 @@ fn refused(others: &[Plan], limits: Limits) -> String {
     table(&header, lines.collect(), 3)
 }
 
-/// What takes the most of a plan's memory on the device.
+/// The class with the most bytes of a plan's memory on the device.
 fn largest(plan: &Plan) -> String {
-    let estimate = plan.estimate;
-    let classes = [
-        ("weights", estimate.weights),
-        ("gradients", estimate.gradients),
-        ("optimizer state", estimate.optimizer),
-        ("activations", estimate.activations),
-        ("workspace", estimate.workspace),
-    ];
-    let (name, bytes) = classes.into_iter().max_by_key(|(_, bytes)| *bytes).expect("there are five");
+    let (name, bytes) = plan.estimate.classes().into_iter().max_by_key(|(_, bytes)| *bytes).expect("five");
     format!("{name} {}", Bytes(bytes))
 }

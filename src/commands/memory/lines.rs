@@ -4,7 +4,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use crate::model::Account;
 use crate::recipe::Cell;
-use crate::words::text::{significant, value};
+use crate::words::text::{grouped, significant, value};
 
 /// What holds memory. The first six are on the device; all but the context make up the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -24,11 +24,6 @@ pub enum Class {
 }
 
 impl Class {
-    /// Whether the estimate counts it: tensors on the device.
-    pub fn is_estimated(self) -> bool {
-        self.is_on_device() && self != Self::Context
-    }
-
     pub fn is_on_device(self) -> bool {
         !matches!(self, Self::PageLocked | Self::Host | Self::Disk)
     }
@@ -41,7 +36,7 @@ pub struct Line {
     pub bytes: u64,
 }
 
-/// Every line with bytes.
+/// The lines of an account that have bytes.
 pub fn lines(cell: &Cell, account: &Account) -> Vec<Line> {
     let stored = cell.precision.stored_bytes();
     let mut lines = Vec::new();
@@ -71,11 +66,12 @@ pub fn lines(cell: &Cell, account: &Account) -> Vec<Line> {
     add(Class::Gradients, "gradients at the highest moment", of(gradients, stored), gradients);
 
     let trained = cell.operators().trained();
-    let each = account.state as f64 / trained.max(1) as f64;
-    let state = format!("{} x {} B", grouped(trained), significant(each));
-    let kind = cell.settings().get("train.optimizer.kind").map_or(String::new(), value);
-    let optimizer = &kind;
-    add(Class::Optimizer, &format!("state of {optimizer}"), state, account.state);
+    let of_trained = |bytes: u64| {
+        format!("{} x {} B", grouped(trained), significant(bytes as f64 / trained.max(1) as f64))
+    };
+    let optimizer = cell.settings().get("train.optimizer.kind").map_or(String::new(), value);
+    let state = format!("state of {optimizer}");
+    add(Class::Optimizer, &state, of_trained(account.state), account.state);
 
     let unit = Unit::of(cell);
     for (keeper, bytes) in account.highest.by.iter() {
@@ -109,16 +105,8 @@ pub fn lines(cell: &Cell, account: &Account) -> Vec<Line> {
     add(Class::PageLocked, "inputs of blocks", unit.formula(host.inputs), host.inputs);
     add(Class::PageLocked, "buffers of other parameters", of(host.crossing, stored), host.crossing);
     add(Class::Host, "master copy in fp32", of(host.masters, 4), host.masters);
-    let each = significant(host.state as f64 / trained.max(1) as f64);
-    add(
-        Class::Host,
-        &format!("state of {optimizer}"),
-        format!("{} x {each} B", grouped(trained)),
-        host.state,
-    );
-    let each = significant(host.disk as f64 / trained.max(1) as f64);
-    let files = format!("{} x {each} B", grouped(trained));
-    add(Class::Disk, &format!("master copy and state of {optimizer}"), files, host.disk);
+    add(Class::Host, &state, of_trained(host.state), host.state);
+    add(Class::Disk, &format!("master copy and {state}"), of_trained(host.disk), host.disk);
     lines
 }
 
@@ -154,31 +142,5 @@ impl Unit {
             "h = {} columns of the residual stream, t = {} tokens of a micro-batch, L = {} layers",
             self.hidden, self.tokens, self.layers
         )
-    }
-}
-
-/// `1,500,000,000`
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_are_grouped_by_three() {
-        assert_eq!(
-            [0, 12, 123, 1234, 1_500_000_000].map(grouped),
-            ["0", "12", "123", "1,234", "1,500,000,000"]
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! `runner memory`: where the memory of each cell goes, by the estimate's own account, and what was measured.
+//! `runner memory`: where the memory of each cell goes, by the account of its estimate, next to what was measured.
 
 mod lines;
 mod rule_of_thumb;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
-use self::lines::{Class, Line, Unit, grouped, lines};
+use self::lines::{Class, Line, Unit, lines};
 use self::rule_of_thumb::{Rule, differences, rule_of_thumb};
 use crate::commands::CheckArgs;
 use crate::commands::plan::{short, shown};
@@ -17,8 +17,9 @@ use crate::measure::MemoryUse;
 use crate::model::Account;
 use crate::recipe::{Cell, Recipe};
 use crate::report::{StackedBar, stacked_bars};
-use crate::run::{Store, memory_limit};
-use crate::words::text::{significant, table};
+use crate::row::Row;
+use crate::run::{Options, Store, memory_limit};
+use crate::words::text::{grouped, significant, table};
 use crate::words::{Bytes, Settings};
 use strum::VariantArray;
 
@@ -28,7 +29,7 @@ pub struct MemoryArgs {
     pub recipe: PathBuf,
     #[command(flatten)]
     pub checked: CheckArgs,
-    /// Only the cell that `runner plan` gives this number
+    /// Only the cell with this number in `runner plan`
     #[arg(long, value_name = "K")]
     pub cell: Option<usize>,
     /// Also draw the bars into this file (.svg or .png)
@@ -44,56 +45,49 @@ pub struct MemoryArgs {
 /// # Errors
 /// When there is no such cell, or the chart cannot be written.
 pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<String> {
-    let count = recipe.cells.len();
-    if let Some(cell) = args.cell.filter(|cell| !(1..=count).contains(cell)) {
-        return Err(miette!(
-            help = "`runner plan` numbers them",
-            "the recipe has {count} cells, and no cell {cell}"
-        ));
+    let options = Options { cells: args.cell.into_iter().collect(), ..Options::default() };
+    let chosen = options.choose(recipe.cells.len())?;
+    let extension = args.chart.as_ref().map(|path| path.extension().unwrap_or_default());
+    if extension.is_some_and(|extension| extension != "svg" && extension != "png") {
+        return Err(miette!(help = "name a file that ends in .svg or .png", "--chart draws SVG or PNG"));
     }
-    let chosen = (0..count).filter(|i| args.cell.is_none_or(|cell| cell == i + 1));
     let measured = Store::rows_of_all_devices(&args.results, recipe);
     let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
     let swept = recipe.telling_keys();
     let accounts: Vec<CellAccount> = chosen
+        .into_iter()
         .map(|i| {
             let cell = &recipe.cells[i];
             let limit = memory_limit(cell, &target.info(cell.device_id()));
             let cell = cell.within(limit);
             let wanted = recipe.apart_from_device(settings[i].clone());
             let same_kind = |device: &str| (device == "cpu") == (cell.device == "cpu");
-            let row = measured.iter().find(|row| {
+            let mut of_cell = measured.iter().filter(|row| {
                 same_kind(&row.environment.device.id) && recipe.apart_from_device(row.settings()) == wanted
             });
-            let of_cell = swept.iter().filter_map(|key| {
+            let memory =
+                |row: &Row| Some((row.measurement.as_ref()?.memory, row.environment.device.name.clone()));
+            let measured = of_cell.find_map(memory);
+            let values = swept.iter().filter_map(|key| {
                 Some(format!("{} = {}", short(key, swept), shown(key, settings[i].get(key)?)))
             });
-            let name = of_cell.collect::<Vec<_>>().join(", ");
+            let values = values.collect::<Vec<_>>().join(", ");
+            let colon = if values.is_empty() { "" } else { ": " };
+            let account = cell.account();
             CellAccount {
-                name: if name.is_empty() {
-                    format!("cell {}", i + 1)
-                } else {
-                    format!("cell {}: {name}", i + 1)
-                },
-                lines: lines(&cell, &cell.account()),
-                account: cell.account(),
+                name: format!("cell {}{colon}{values}", i + 1),
+                lines: lines(&cell, &account),
+                account,
                 rules: rule_of_thumb(&cell),
-                measured: row.and_then(|row| {
-                    let memory = row.measurement.as_ref()?.memory;
-                    Some((memory, row.environment.device.name.clone()))
-                }),
+                measured,
                 cell,
             }
         })
         .collect();
     if let Some(path) = &args.chart {
-        let png = path.extension().is_some_and(|extension| extension == "png");
-        let chart = stacked_bars(
-            &recipe.title,
-            "GB",
-            &accounts.iter().map(CellAccount::bar).collect::<Vec<_>>(),
-            png,
-        )?;
+        let png = extension.is_some_and(|extension| extension == "png");
+        let bars: Vec<StackedBar> = accounts.iter().map(CellAccount::bar).collect();
+        let chart = stacked_bars(&recipe.title, "GB", &bars, png)?;
         std::fs::write(path, chart)
             .into_diagnostic()
             .wrap_err_with(|| format!("cannot write the chart to {}", path.display()))?;
@@ -109,9 +103,9 @@ struct CellAccount {
     cell: Cell,
     account: Account,
     lines: Vec<Line>,
-    /// Of a language model.
+    /// `None` of what is not a language model.
     rules: Option<Vec<Rule>>,
-    /// And on which device.
+    /// With the name of the device that measured it.
     measured: Option<(MemoryUse, String)>,
 }
 
@@ -151,7 +145,7 @@ impl CellAccount {
         table(&["", "what", "formula", "bytes", "GB", &measured], rows, 3)
     }
 
-    /// What, its bytes, and the same as measured.
+    /// A name, the estimated bytes and the measured ones.
     fn sums(&self) -> Vec<(&'static str, u64, Option<u64>)> {
         let measured = self.measured.as_ref().map(|(memory, _)| memory);
         let of = |value: fn(&MemoryUse) -> Option<u64>| measured.and_then(value);
@@ -210,22 +204,22 @@ impl CellAccount {
 
 /// Columns of the longest bar.
 const WIDTH: f64 = 72.0;
+const LETTERS: [(Class, char); 6] = [
+    (Class::Weights, 'W'),
+    (Class::Gradients, 'G'),
+    (Class::Optimizer, 'O'),
+    (Class::Activations, 'A'),
+    (Class::Workspace, 't'),
+    (Class::Context, 'c'),
+];
 
-/// A bar of letters for each cell, one length for all: what is on the device.
+/// A bar of letters for each cell, all in one scale: what is on the device.
 fn bars(accounts: &[CellAccount]) -> String {
-    let letters = [
-        (Class::Weights, 'W'),
-        (Class::Gradients, 'G'),
-        (Class::Optimizer, 'O'),
-        (Class::Activations, 'A'),
-        (Class::Workspace, 't'),
-        (Class::Context, 'c'),
-    ];
     let longest = accounts.iter().map(CellAccount::on_device).max().unwrap_or(1).max(1) as f64;
     let mut text = String::new();
     for account in accounts {
         let (mut sum, mut bar) = (0, String::new());
-        for (class, letter) in letters {
+        for (class, letter) in LETTERS {
             sum += account.of(class);
             let end = (sum as f64 / longest * WIDTH).round() as usize;
             while bar.len() < end {
@@ -234,5 +228,6 @@ fn bars(accounts: &[CellAccount]) -> String {
         }
         text += &format!("{}\n{bar} {}\n", account.name, Bytes(sum));
     }
-    text + "W weights, G gradients, O optimizer state, A activations, t workspace, c context\n"
+    let legend = LETTERS.map(|(class, letter)| format!("{letter} {}", class.into_str()));
+    format!("{text}{}\n", legend.join(", "))
 }

@@ -1,4 +1,4 @@
-//! The rule of thumb for the memory of training a language model, to compare with the account.
+//! A rule of thumb for the memory of training a language model, compared with the account.
 //!
 //! With P parameters, of h columns, t tokens of a micro-batch and L layers:
 //!
@@ -25,7 +25,7 @@ pub struct Rule {
     pub bytes: u64,
 }
 
-/// Of a language model; `None` of another.
+/// The rule's parts for a language model; `None` for another network.
 pub fn rule_of_thumb(cell: &Cell) -> Option<Vec<Rule>> {
     cell.model.decoder()?;
     let parameters = cell.model.parameters();
@@ -53,7 +53,7 @@ pub fn rule_of_thumb(cell: &Cell) -> Option<Vec<Rule>> {
     Some(all.into_iter().filter(|rule| rule.bytes > 0).collect())
 }
 
-/// Where the rule is off by a tenth of a class or more, and why.
+/// The classes in which the rule is off by a tenth or more, and why.
 pub fn differences(cell: &Cell, account: &Account, rules: &[Rule]) -> Vec<String> {
     let estimate = account.estimate();
     let of = |class| rules.iter().filter(|rule| rule.class == class).map(|rule| rule.bytes).sum::<u64>();
@@ -71,9 +71,7 @@ pub fn differences(cell: &Cell, account: &Account, rules: &[Rule]) -> Vec<String
     };
     let weights = match (cell.offload.moves(), cell.precision.autocast) {
         (true, _) => "blocks that move are in slots of the workspace",
-        (false, true) => {
-            "copies of matrices alone are made, and where blocks are computed again one at a time"
-        }
+        (false, true) => "only matrices are copied, and one block at a time where blocks are computed again",
         (false, false) => "parameters in the compute type have no master copy",
     };
     note(Class::Weights, estimate.weights, weights.into());

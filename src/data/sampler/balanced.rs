@@ -1,10 +1,9 @@
 //! [`Balanced`]: batches of samples of similar length.
 //!
-//! Samples go into buckets of k + 1 lengths each, whose bounds move from epoch to epoch. Every batch is
-//! drawn from one bucket, so its longest sample is at most k longer than its shortest; the last batch of
-//! a bucket may be short. Which bucket is next, and which of its samples, is random. Construction looks at
-//! each sample once; a draw takes its samples from the end of their bucket, whatever the size of the data
-//! set.
+//! Samples go into buckets of k + 1 lengths each, whose bounds move from epoch to epoch. Every batch is drawn from one
+//! bucket, so its longest sample is at most k longer than its shortest; the last batch of a bucket may be short. The
+//! bucket of a batch is random, and so are its samples in it. Construction looks at each sample once. The cost of a draw
+//! does not depend on the size of the data set.
 
 use super::{Epoch, Method, Rows, SamplingPlan};
 use crate::words::section::section;
@@ -13,7 +12,7 @@ use crate::words::{Key, Section};
 use rand::Rng;
 
 section! {
-    /// As standard, of samples whose lengths differ by at most `k`.
+    /// As standard, but the lengths of the samples in a batch differ by at most `k`.
     #[derive(Copy, Eq)]
     pub struct Balanced: Section::of("data", "sampler", &["balanced"]) => {
         /// Tokens by which the samples of a batch may differ; 8 is a good start.

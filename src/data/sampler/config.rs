@@ -10,8 +10,11 @@ use super::{Method, Rows};
 use crate::data::samples::{SampleUnit, Tokenize};
 use crate::words::key::DefaultValue::{Depends, Whole, Word};
 use crate::words::section::{kinds, section};
-use crate::words::values::{COUNT, COUNT_OR_ZERO, Values};
+use crate::words::values::{COUNT, Values};
 use crate::words::{Key, Rule, Section};
+
+/// Most loader threads, and most batches that one of them has ready: a channel has room for all from the start.
+const MOST: i64 = 256;
 
 section! {
     /// How samples of unequal length become batches.
@@ -24,20 +27,20 @@ section! {
         pub longest_first: bool = Key::flag(false),
         /// Whether batches with fewer samples than `train.batch_size` are left out.
         pub drop_last: bool = Key::flag(false),
-        /// Rows of a batch are filled up to a multiple of so many tokens.
+        /// Rows of a batch are filled up to a multiple of so many tokens, but not beyond `train.seq_len`.
         pub pad_to_multiple_of: usize = Key::method(COUNT).default(Whole(1)),
         /// Whether text becomes tokens before training, or whenever a batch is made.
         pub tokenize: Tokenize = Key::method(Values::Words(&["once", "every_step"]))
             .default(Word("once"))
             .reads(&[("", "tokenised {}")]),
-        /// Threads that make batches ready; 0: the training loop makes them.
-        pub num_workers: usize = Key::method(COUNT_OR_ZERO).default(Whole(1)).reads(&[
+        /// Threads that make batches ahead of the training loop; 0: the loop makes them itself.
+        pub num_workers: usize = Key::method(Values::Whole { least: 0, most: MOST }).default(Whole(1)).reads(&[
             ("0", "loaded in the loop"),
             ("1", "one loader thread"),
             ("", "{} loader threads"),
         ]),
-        /// Batches that each thread has ready: 2 bridge one that takes twice as long.
-        pub prefetch_factor: usize = Key::method(COUNT).default(Whole(2)),
+        /// Batches that each thread has ready; with 2, one that takes twice as long causes no wait.
+        pub prefetch_factor: usize = Key::method(Values::Whole { least: 1, most: MOST }).default(Whole(2)),
         /// Whether batches go to a GPU through page-locked memory, in one copy each.
         pub pinned: bool = Key::flag(true),
     } and {
@@ -93,7 +96,7 @@ impl SamplerConfig {
         }
     }
 
-    /// What cannot be among these keys.
+    /// Refuses keys that have no effect with others, or do not go with them.
     pub(crate) fn check(&self) -> Result<(), Rule> {
         Rule::refuse_if(
             self.longest_first && self.sampler.rows() != Rows::Longest,

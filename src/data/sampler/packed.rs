@@ -15,7 +15,7 @@ section! {
     /// Random samples joined into one sequence of `train.batch_size` x `train.seq_len` tokens.
     #[derive(Copy, Default, Eq)]
     pub struct Packed: Section::of("data", "sampler", &["packed"]) => {
-        /// What becomes of a sample that does not fit whole into a sequence.
+        /// What happens to the last sample of a sequence where it does not fit: it is cut, or dropped.
         pub last_sample: LastSample = Key::method(Values::Words(&["cut", "drop"]))
             .default(Word("cut"))
             .reads(&[("cut", "last sample cut"), ("drop", "last sample dropped")]),

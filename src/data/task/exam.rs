@@ -73,8 +73,8 @@ impl Exam {
             let prompt = tokenizer.encode(&format!("{before}{}", problem.prompt))?;
             if prompt.len() + max_new_tokens > context {
                 return Err(DataError::new(format!(
-                    "the prompt of \"{}\" has {} tokens with its {examples} examples, and the model has {context} \
-                     positions, less than it and task.max_new_tokens = {max_new_tokens}; make task.examples or \
+                    "the prompt of \"{}\" has {} tokens with its {examples} examples, and task.max_new_tokens = \
+                     {max_new_tokens} more do not fit: the model has {context} positions; make task.examples or \
                      task.max_new_tokens smaller",
                     beginning(&problem.prompt),
                     prompt.len()
@@ -98,7 +98,7 @@ impl Exam {
         Ok(Self {
             tokenizer: tokenizer.clone(),
             end: tokenizer.require_eos()?,
-            next: task.kind.next(),
+            next: task.kind.next().expect("checked: the task has numbers as answers"),
             max_new_tokens,
             batch_size,
             sets: sets.collect::<Result<_, DataError>>()?,

@@ -53,15 +53,19 @@ impl Method for Gsm8k {
         train.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         let test = train.split_off(train.len() - part);
         let valid = train.split_off(train.len() - part);
-        Ok(Problems { train, valid, test, published: Some((TEST, read(&published)?)) })
+        let held_out = read(&published)?;
+        if held_out.is_empty() {
+            return Err(DataError::new(format!("{} has no problems", published.display())));
+        }
+        Ok(Problems { train, valid, test, published: Some((TEST, held_out)) })
     }
 
     fn files(&self) -> Vec<PathBuf> {
         [TRAIN, TEST].map(|name| self.path.join(name)).to_vec()
     }
 
-    fn next(&self) -> &'static str {
-        "\nQuestion:"
+    fn next(&self) -> Option<&'static str> {
+        Some("\nQuestion:")
     }
 }
 
@@ -137,5 +141,7 @@ mod tests {
         at(line("2 + 2?"), "a problem is { \"question\"");
         assert!(message("").contains("has 0 problems; a split in 90/5/5 needs 20"));
         assert!(message(&good).contains("cannot read") && message(&good).contains("test.jsonl"));
+        std::fs::write(folder.path().join(TEST), "\n").unwrap();
+        assert!(message(&good).contains("test.jsonl has no problems"));
     }
 }

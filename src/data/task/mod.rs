@@ -24,16 +24,16 @@ use crate::words::values::{COUNT, COUNT_OR_ZERO, Values};
 use crate::words::{Key, Rule, Section};
 
 section! {
-    /// Questions with answers, on which `data.corpus = "task"` trains: a question is given, its answer learned.
+    /// Problems with answers, which `data.corpus = "task"` trains on: a question is given, and its answer is learned.
     pub struct Task: Section::new("task") => {
         /// Which problems.
         pub kind: TaskKind = Key::size(Values::Kinds).called("task").since(4),
-        /// Questions of each test set that are answered before training and after it; without it none.
+        /// Questions of each test set that the model answers before training and after it. Without the key it answers none.
         pub evaluate_generation: Option<usize> =
             Key::method(COUNT).default(Nothing).called("questions").since(4),
         /// Worked examples before each of these questions, from the training split.
         pub examples: usize = Key::size(COUNT_OR_ZERO).default(Whole(3)).since(4),
-        /// Tokens of an answer, at most.
+        /// Most tokens of an answer.
         pub max_new_tokens: usize = Key::size(COUNT).default(Whole(256)).called("answer tokens").since(4),
         /// Questions that are answered together.
         pub batch_size: usize =
@@ -65,17 +65,20 @@ pub trait Method {
         Vec::new()
     }
 
-    /// What a model that goes on behind its answer begins the next prompt with.
-    fn next(&self) -> &'static str;
+    /// What every prompt begins with, or stands before it: a model that writes this after an answer begins another problem.
+    /// `None` where problems have no number as an answer.
+    fn next(&self) -> Option<&'static str> {
+        None
+    }
 
-    /// How many classes a classifier tells apart, whose label is a prompt's completion; `None` where completions are
-    /// text that the model writes.
+    /// The number of classes, where a prompt's completion is the number of its class; `None` where completions are text that
+    /// the model writes.
     fn classes(&self) -> Option<usize> {
         None
     }
 }
 
-/// The problems of a task in their parts. An answer ends with a line `#### n`, or is the number of a class.
+/// The problems of a task, split into parts. An answer ends with a line `#### n`, or is the number of a class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problems {
     pub train: Vec<Prompted>,
@@ -96,8 +99,8 @@ impl Problems {
 }
 
 impl Task {
-    /// What the files that are here cannot give. They need not be here: a recipe is also checked where it does not
-    /// run.
+    /// Refuses files that do not hold the task's problems. Files that are missing pass: a recipe is also checked on machines
+    /// where it does not run.
     pub(crate) fn check_files(&self, seed: u64) -> Result<(), Rule> {
         if self.kind.files().iter().any(|file| !file.exists()) {
             return Ok(());

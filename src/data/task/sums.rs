@@ -60,8 +60,8 @@ impl Method for Sums {
         })
     }
 
-    fn next(&self) -> &'static str {
-        "\n\n"
+    fn next(&self) -> Option<&'static str> {
+        Some("\n\n")
     }
 }
 

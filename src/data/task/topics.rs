@@ -26,15 +26,15 @@ const HELD_OUT: usize = 500;
 
 section! {
     /// Sentences about one topic each, with words of the topic, of any topic, and of none. A classifier is trained on half of
-    /// each topic's words; the test set out of distribution has the other half alone.
+    /// each topic's words; the test set out of distribution has only the other half.
     #[derive(Copy, Eq)]
     pub struct Topics: Section::of("task", "kind", &["topics"]) => {
         /// Classes.
         pub topics: usize = Key::size(Values::Whole { least: 2, most: 5 }).default(Whole(4)).since(4),
         /// Sentences of the training split.
         pub sentences: usize = Key::size(COUNT).default(Whole(2000)).since(4),
-        /// What is learned: the topic, by a classifier in the place of the head, or the text itself, all words of a topic
-        /// in its sentences.
+        /// What is learned: the topic, by a classifier in the place of the head; or the text itself, where sentences have all
+        /// words of their topic.
         pub learn: Learn = Key::size(Values::Words(&["topic", "text"])).default(Word("topic")).since(4),
     }
 }
@@ -70,10 +70,6 @@ impl Method for Topics {
         let other = of(HELD_OUT, Half::Other);
         let published = (self.learn == Learn::Topic).then_some((OUT_OF_DISTRIBUTION, other));
         Ok(Problems { train, valid, test, published })
-    }
-
-    fn next(&self) -> &'static str {
-        "\n\n"
     }
 
     fn classes(&self) -> Option<usize> {

@@ -18,8 +18,8 @@ static RECORDED: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 /// Whether a recording runs; marks are noted only then.
 static RECORDING: AtomicBool = AtomicBool::new(false);
 
-/// Kinds of records that a recording asks CUPTI for. A scope's id comes with the record of a call to the driver or
-/// the runtime that was made inside of it.
+/// Kinds of records that a recording asks CUPTI for. The record of a call to the driver or the runtime carries the id
+/// of the scope in which the call was made.
 const KINDS: [cupti::CUpti_ActivityKind; 6] = [
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -33,7 +33,7 @@ const BUFFER: usize = 1 << 20;
 /// Kernel names are cut to this: those of templates run to kilobytes.
 const NAME: usize = 80;
 
-/// What is read of CUPTI's records. A call to the driver has a number, and so has what it made the device do.
+/// What is read of CUPTI's records. A call to the driver and the work that it gave the device have the same number.
 enum Record {
     Activity {
         call: u32,
@@ -74,15 +74,16 @@ impl Recording {
                 .result()
                 .map_err(|e| format!("CUPTI does not record {kind:?} ({e:?})"))?;
         }
-        RECORDING.store(true, Relaxed);
-        let scopes = Arc::new(Scopes::new(gpu));
-        follow(Some(scopes.clone()));
         let mut stamp = 0;
         // SAFETY: writes one number, the time that records would have now.
         unsafe { cupti::cuptiGetTimestamp(&mut stamp) }
             .result()
             .map_err(|e| format!("CUPTI has no clock ({e:?})"))?;
         let moment = (Instant::now(), stamp);
+        // Only once nothing can fail: an error leaves no scope or mark that is followed.
+        RECORDING.store(true, Relaxed);
+        let scopes = Arc::new(Scopes::new(gpu));
+        follow(Some(scopes.clone()));
         follow_host_work();
         Ok(Self { gpu, scopes, moment })
     }
@@ -129,8 +130,8 @@ impl Recording {
 }
 
 impl Gpu {
-    /// Notes a place in this thread's stream, while a recording runs: one byte of scratch memory, which
-    /// nothing reads before it is written, is set to the mark's code. Nobody else sets a single byte.
+    /// Notes a place in this thread's stream, while a recording runs, by setting one byte of scratch memory to the
+    /// mark's code. Nothing reads that byte before it is written, and nobody else sets a single byte.
     pub fn mark(&self, mark: Mark) {
         if RECORDING.load(Relaxed) {
             let (scratch, code) = (self.lane().workspace, mark.code());

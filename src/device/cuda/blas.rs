@@ -59,7 +59,7 @@ unsafe impl Send for Blas {}
 unsafe impl Sync for Blas {}
 
 impl Blas {
-    /// Of the device `ordinal`, whose context must be current.
+    /// The library for the device `ordinal`, whose context must be current.
     ///
     /// # Errors
     /// Why cuBLASLt cannot be used.

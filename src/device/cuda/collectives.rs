@@ -1,9 +1,9 @@
 //! [`Collectives`]: sums and copies over the GPUs of several processes, by NCCL, while this one computes on.
 //!
-//! A thread with a stream of its own carries them out, one after the other. CubeCL's thread says where a tensor lies and
-//! records the event that it is ready; the thread has its stream wait for that, calls NCCL, and records the event that it
-//! has ended. The stream goes before others: what is summed late is waited for, and the kernels beside it are behind it
-//! anyway. Whoever wants the result has CubeCL's stream wait for that event: the host waits for no device.
+//! One thread with a stream of its own carries the operations out, one after the other. CubeCL's thread reports where a
+//! tensor lies and records an event, `ready`. The thread here makes its stream wait for that event, calls NCCL, and records
+//! `ended`. Its stream goes before others, since a late sum is waited for. Whoever wants the result makes CubeCL's stream
+//! wait for `ended`, so the host waits for no device.
 //!
 //! ```text
 //! CubeCL's stream   … kernels that write x │ready … other kernels … │reached ─ waits ─ kernels that read x
@@ -35,7 +35,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How often whoever waits for events looks at them.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Of a Linux program's main thread, from which NCCL is mostly called.
+/// As large as the stack of a Linux program's main thread, from which NCCL is mostly called.
 const STACK_BYTES: usize = 8 << 20;
 
 /// This rank among those whose GPUs do something together. Used by the thread that computes.
@@ -65,7 +65,7 @@ impl Shared {
     }
 }
 
-/// What the operations that have ended came to.
+/// Totals of the operations that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Crossed {
     /// Bytes that this rank has given the others, by the operations' sizes.
@@ -85,7 +85,7 @@ pub struct Turn {
     pub number: u64,
 }
 
-/// The operation that this rank's device has come to, or NCCL on the host, and that has not ended.
+/// An operation that has begun, on this rank's device or in a call to NCCL, and has not ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnderWay {
     pub turn: Turn,
@@ -136,12 +136,12 @@ impl Collectives {
     }
 
     /// Begins an operation on a flat tensor of this device that is outside of autodiff's graph, once what is issued so far
-    /// has been computed. Every rank begins the same operations in the same order; messages between two are through one by
-    /// one, in one order of all ranks, of which each begins its part.
+    /// has been computed. Every rank begins the same operations in the same order. Messages between two ranks have one
+    /// order among all ranks, and each rank begins its own in that order.
     ///
     /// # Panics
-    /// When the tensor is on another device, or one to be summed is not in fp32, unless of two ranks on both, where a sum is
-    /// rounded once in any type.
+    /// When the tensor is on another device. When it is to be summed and not in fp32, unless two ranks both get the sum,
+    /// which is rounded once in any type.
     pub fn begin(&self, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
         let once = collective == Collective::AllReduce && self.ranks <= 2;
         assert!(!collective.sums() || once || values.dtype() == DType::F32, "sums are in fp32");
@@ -223,7 +223,7 @@ impl Collectives {
         }
     }
 
-    /// What the others may be waited for in.
+    /// The operation in which this rank may be waiting for others.
     pub fn under_way(&self) -> Option<UnderWay> {
         self.gpu.context.bind();
         self.shared.lock().first_under_way()
@@ -234,7 +234,7 @@ impl Collectives {
         self.shared.lock().failure.clone()
     }
 
-    /// What was begun so far has come to. Where the device has not done it all, waits for it, though not for long.
+    /// Totals of what was begun so far. Waits up to [`GRACE`] for what the device has not done.
     pub fn crossed(&self) -> Crossed {
         let deadline = Instant::now() + GRACE;
         self.gpu.context.bind();
@@ -260,8 +260,8 @@ impl fmt::Debug for Collectives {
 }
 
 impl Drop for Collectives {
-    /// Waits for what was begun, though not for long; where this rank ends by a panic, for nothing. Another rank may still
-    /// read what this one has given it: all of them have their results before the first is dropped.
+    /// Waits for what was begun, but not for long, and not at all where this rank ends by a panic. Another rank may still
+    /// read what this one has given it, so all ranks must have their results before the first drops this.
     fn drop(&mut self) {
         self.shared.abandoned.store(panicking(), Relaxed);
         // Where it is gone nothing is left to end.

@@ -1,12 +1,13 @@
-//! What NVRTC has made of a source before, on disk: one file for each source, its options and the compiler's version.
+//! Cubins that NVRTC has compiled before, on disk: one file for each source, its options and the compiler's version.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cudarc::nvrtc::sys;
 use sha2::{Digest, Sha256};
 
 use super::program::Source;
+use crate::words::text::hex;
 use crate::words::{cache, files};
 
 /// The compiled kernels of a source.
@@ -17,7 +18,7 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// By these options. NVRTC must be there.
+    /// The kernels of a source that is compiled with these options. NVRTC must be there.
     pub fn new(source: &Source, options: &[String]) -> Self {
         let mut version = [0; 2];
         let [major, minor] = &mut version;
@@ -32,13 +33,19 @@ impl Compiled {
         fs::read(self.folder.as_ref()?.join(&self.name)).ok().filter(|cubin| !cubin.is_empty())
     }
 
-    /// Where the folder cannot be written to, the next process compiles again.
     pub fn put(&self, cubin: &[u8]) {
-        let Some(folder) = &self.folder else { return };
-        if fs::create_dir_all(folder).is_ok() {
-            files::remove_stale(folder);
-            let _ = files::write_whole(folder, Some(&self.name), cubin);
+        if let Some(folder) = &self.folder {
+            keep(folder, &self.name, cubin);
         }
+    }
+}
+
+/// Writes a file to a folder of what was found out before. Where the folder cannot be written to, the next process finds
+/// it out again.
+pub fn keep(folder: &Path, name: &str, bytes: &[u8]) {
+    if fs::create_dir_all(folder).is_ok() {
+        files::remove_stale(folder);
+        let _ = files::write_whole(folder, Some(name), bytes);
     }
 }
 
@@ -48,8 +55,7 @@ fn name(source: &Source, options: &[String], [major, minor]: [i32; 2]) -> String
         digest.update(part);
         digest.update([0]);
     }
-    let hex: String = digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{hex}.cubin", source.name)
+    format!("{}-{}.cubin", source.name, hex(&digest.finalize()[..16]))
 }
 
 #[cfg(test)]

@@ -2,15 +2,14 @@
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::Gpu;
 use super::launch::{Launch, Pointer, launch};
 use super::program::{Source, type_name};
+use super::{Gpu, empty};
 
-/// Query heads that can share a key head, and elements of a head: a thread has a number for each of the first, and a block
-/// has a thread for each of the second.
+/// The most query heads that can share a key head, for each of which a thread has a number, and the most elements of a
+/// head, for each of which a block has a thread.
 const MOST_SHARING: usize = 16;
 const MOST_ELEMENTS: usize = 256;
 
@@ -23,9 +22,9 @@ pub struct Sizes {
     pub head_dim: usize,
 }
 
-/// softmax(q Kᵀ / √d) V of one query a sequence: q [batch, heads · head_dim]; k and v [batch, capacity, kv_heads ·
-/// head_dim], of which the first `keys` of each sequence are there; starts [batch, keys] i32, the first key that each token
-/// sees, or all. The result is as q.
+/// softmax(q Kᵀ / √d) V of one query a sequence, in the shape of q. q is [batch, heads · head_dim]; k and v are [batch,
+/// capacity, kv_heads · head_dim], of which the first `keys` of each sequence are there; starts is [batch, keys] i32, the
+/// first key that each token sees. Without starts it sees all.
 ///
 /// # Errors
 /// When the heads are of sizes that the kernel does not take, or it cannot be compiled.
@@ -69,7 +68,7 @@ pub fn attend_next(
             .is_none_or(|starts| starts.dtype == DType::I32 && starts.meta.num_elements() == rows * keys),
         "attention: a start for each token so far, in i32"
     );
-    let o = empty_device_contiguous_dtype(q.client.clone(), q.device.clone(), q.meta.shape().clone(), dtype);
+    let o = empty(&q, q.meta.shape().clone(), dtype);
     let pointers = [
         Some(Pointer::whole(&q)),
         Some(Pointer::whole(&k)),

@@ -31,7 +31,7 @@ pub struct Properties {
     pub cuda: (i32, i32),
 }
 
-/// Of the device with this number.
+/// The driver's handle of the device with this number.
 ///
 /// # Panics
 /// When `ordinal` is not below [`count`].

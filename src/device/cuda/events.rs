@@ -37,7 +37,7 @@ impl Event {
         Self(event)
     }
 
-    /// Makes the work that `stream`, which is alive, gets from here on wait on the device for this event.
+    /// Makes later work of `stream`, which is alive, wait on the device for this event.
     pub(super) fn hold(&self, stream: CUstream) {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as u32;
         // SAFETY: the event was recorded and is destroyed only by `drop`; the stream is alive, and the
@@ -108,8 +108,8 @@ impl Event {
     }
 }
 
-/// An event that CubeCL's thread records when it comes to it. Whoever asked for that goes on at once; what the thread
-/// is asked for later finds the event recorded.
+/// An event that CubeCL's thread records when it comes to it. The thread that asked for it goes on at once. Later calls on
+/// CubeCL's thread find the event recorded.
 #[derive(Clone, Default)]
 pub(super) struct Later(Arc<OnceLock<Event>>);
 
@@ -126,18 +126,18 @@ impl Later {
 }
 
 /// A place in the stream of the thread that made it, which no thread waits for.
-pub struct Mark(Later);
+pub struct Stamp(Later);
 
-impl Mark {
+impl Stamp {
     /// Behind everything issued so far on this thread's stream.
     pub fn new(gpu: &Gpu) -> Self {
-        let mark = Later::default();
-        let later = mark.clone();
+        let stamp = Later::default();
+        let later = stamp.clone();
         gpu.stream().enqueue(None, move |_, stream| {
             later.record_on(stream);
             Ok(())
         });
-        Self(mark)
+        Self(stamp)
     }
 
     /// Seconds from an event of the same device to this place; below 0 where it came first.

@@ -5,12 +5,12 @@
 
 mod kernels;
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::launch::{Pointer, launch};
+use super::{by_rows, empty};
 pub use kernels::{Kernels, fits};
 use kernels::{OWN, Part};
 
@@ -34,12 +34,12 @@ impl Attended {
         self.sequence.div_ceil(OWN)
     }
 
-    /// Parts of the query heads of a key head, of which backward sums dK and dV each for itself: enough to fill a
-    /// large device, whose 132 multiprocessors run two or three blocks each.
+    /// Into how many parts backward divides the query heads of a key head; it sums dK and dV of each part by itself.
+    /// There are enough to fill a large device, whose 132 multiprocessors run two or three blocks each.
     pub fn parts(&self) -> usize {
         const ENOUGH: usize = 600;
         let (blocks, group) = (self.batch * self.kv_heads * self.blocks(), self.heads / self.kv_heads);
-        // As few as leave the largest part as small.
+        // No more parts than keep the largest part this small.
         let largest = group.div_ceil(ENOUGH.div_ceil(blocks.max(1)).clamp(1, group));
         group.div_ceil(largest)
     }
@@ -53,12 +53,6 @@ pub struct ColumnSlice {
 }
 
 impl ColumnSlice {
-    /// Read as they lie where a row's elements are neighbours.
-    fn new(tensor: CubeTensor, first: usize) -> Self {
-        let tensor = if tensor.meta.strides()[1] == 1 { tensor } else { into_contiguous(tensor) };
-        Self { tensor, first }
-    }
-
     fn stride(&self) -> i32 {
         i32::try_from(self.tensor.meta.strides()[0]).expect("a row of fewer than 2^31 elements")
     }
@@ -86,7 +80,7 @@ impl Inputs {
     pub fn new(qkv: [(CubeTensor, usize); 3], starts: Option<CubeTensor>) -> Self {
         let starts = starts.map(into_contiguous);
         assert!(starts.as_ref().is_none_or(|starts| starts.dtype == DType::I32), "starts are i32");
-        Self { qkv: qkv.map(|(tensor, first)| ColumnSlice::new(tensor, first)), starts }
+        Self { qkv: qkv.map(|(tensor, first)| ColumnSlice { tensor: by_rows(tensor), first }), starts }
     }
 
     fn check(&self, kernels: &Kernels, of: &Attended) {
@@ -106,7 +100,7 @@ impl Inputs {
     }
 }
 
-/// That the kernels stay within tensors of q, k and v, or of their gradients.
+/// Checks that the kernels stay within the tensors of q, k and v, or of their gradients.
 fn check(qkv: &[ColumnSlice; 3], kernels: &Kernels, of: &Attended) {
     let keys = of.kv_heads * of.head_dim;
     for (slice, columns) in qkv.iter().zip([of.heads * of.head_dim, keys, keys]) {
@@ -200,10 +194,6 @@ pub fn attend_backward(
 
 fn scale(of: &Attended) -> f32 {
     (1.0 / (of.head_dim as f64).sqrt()) as f32
-}
-
-fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
-    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! The largest element of each row, in one launch.
 
-use burn::tensor::{DType, Shape};
-use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::Gpu;
 use super::launch::{Launch, Pointer, launch};
 use super::program::{Source, type_name};
+use super::{Gpu, by_rows, empty, sizes};
 
 const THREADS: usize = 256;
 
@@ -17,15 +15,14 @@ const THREADS: usize = 256;
 /// For any type but f32, bf16 and f16, or when the kernel cannot be compiled.
 pub fn largest(x: CubeTensor) -> CubeTensor {
     let gpu = Gpu::of(&x).expect("a CUDA tensor");
-    let x = if x.meta.strides()[1] == 1 { x } else { into_contiguous(x) };
-    let [rows, columns] = [x.meta.shape()[0], x.meta.shape()[1]];
+    let x = by_rows(x);
+    let [rows, columns] = sizes(&x, "x");
     assert!(rows > 0 && columns > 0, "the largest of [{rows}, {columns}]");
     let macros = vec![format!("A={}", type_name(x.dtype)), format!("THREADS={THREADS}")];
     let text = concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/largest.cu"));
     let source = Source { name: "largest.cu", text, macros, generation_only: false };
     let [function] = gpu.functions(&source, [("largest", 0)]).unwrap_or_else(|e| panic!("{e}"));
-    let shape = Shape::from([rows, 1]);
-    let places = empty_device_contiguous_dtype(x.client.clone(), x.device.clone(), shape, DType::I32);
+    let places = empty(&x, [rows, 1], DType::I32);
     let pointers = [Some(Pointer::whole(&x)), Some(Pointer::whole(&places))];
     let integers = [columns, x.meta.strides()[0]].map(|size| i32::try_from(size).expect("fewer than 2^31"));
     let blocks = Launch { function, grid: [rows as u32, 1], threads: THREADS as u32 };

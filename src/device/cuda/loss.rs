@@ -1,12 +1,11 @@
 //! The cross-entropy of tokens whose logits exist whole, and its gradient at once.
 
-use burn::backend::TensorMetadata;
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::launch::{Launch, Pointer, launch};
 use super::program::{Source, type_name};
-use super::{Gpu, compute_capability};
+use super::{Gpu, compute_capability, sizes};
 
 const THREADS: u32 = 512;
 /// Elements that a thread takes at once.
@@ -20,7 +19,7 @@ const HELD_ALONE: usize = 48 << 10;
 /// Blocks that can share a token.
 const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
 
-/// Which tokens a call is of.
+/// The tokens of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     pub tokens: usize,
@@ -49,8 +48,8 @@ pub fn losses_and_gradients(
     part: Part,
 ) {
     let gpu = Gpu::of(logits).expect("a CUDA tensor");
-    let [rows, row] = matrix(logits);
-    let [places, columns] = matrix(dlogits);
+    let [rows, row] = sizes(logits, "logits");
+    let [places, columns] = sizes(dlogits, "the gradient of logits");
     let all = labels.meta.num_elements();
     let types = [logits, labels, losses].map(|tensor| tensor.dtype);
     assert_eq!(types, [DType::F32, DType::I32, DType::F32], "the types of logits, labels and losses");
@@ -81,17 +80,12 @@ pub fn losses_and_gradients(
     let shared = if held { 4 * share } else { 0 };
     let [function] = gpu.functions(&source, [("lose", shared)]).unwrap_or_else(|e| panic!("{e}"));
     let pointers = [logits, dlogits, labels, losses].map(|tensor| Some(Pointer::whole(tensor)));
-    let sizes = [first_token, first_row, vocab, row, share].map(|size| size as i32);
+    let integers = [first_token, first_row, vocab, row, share].map(|size| size as i32);
     let blocks = Launch { function, grid: [(tokens * cluster) as u32, 1], threads: THREADS };
-    launch(dlogits, pointers, sizes.to_vec(), part.gain, [blocks]);
+    launch(dlogits, pointers, integers.to_vec(), part.gain, [blocks]);
 }
 
-fn matrix(tensor: &CubeTensor) -> [usize; 2] {
-    assert_eq!(tensor.rank(), 2, "logits and their gradient are matrices");
-    [tensor.meta.shape()[0], tensor.meta.shape()[1]]
-}
-
-/// How blocks have a row.
+/// How blocks share a row.
 #[derive(Debug, PartialEq, Eq)]
 struct Cover {
     cluster: usize,

@@ -4,22 +4,21 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
-use cpu_kernels::random::{KEY_STEPS, MULTIPLIERS, ROUNDS};
 use itertools::Itertools;
 
 use super::launch::{Launch, Pointer, launch};
 use super::program::{Function, Source, type_name};
-use super::{Gpu, writable};
+use super::tables::philox;
+use super::{Gpu, by_rows, empty, sizes, writable};
 
 /// Adapted layers of one input.
 pub const MOST_LAYERS: usize = 3;
 /// A thread has a number in its registers for each rank; products of more ranks are worth tensor cores.
 pub const MOST_RANK: usize = 16;
-/// A launch has at most 2^16 rows of blocks.
+/// A launch has at most 65,535 rows of blocks: 2^18 tokens and three layers take 49,152.
 pub const MOST_TOKENS: usize = 1 << 18;
 
 const THREADS: usize = 256;
@@ -28,22 +27,17 @@ const UP_ROWS: usize = 4;
 const UP_GROUPS: usize = 64;
 const GROUPS: usize = 8;
 
+/// For each product the one with A and the one with B, as [`Of`] has them.
 const KERNELS: [&str; 6] = ["down_a", "down_b", "up_a", "up_b", "gradient_a", "gradient_b"];
 
 static TEXT: LazyLock<String> = LazyLock::new(|| {
-    let [x, y] = MULTIPLIERS;
-    let [key_x, key_y] = KEY_STEPS;
-    let philox = format!(
-        "constexpr unsigned int PHILOX_ROUNDS = {ROUNDS}, PHILOX_X = {x}u, PHILOX_Y = {y}u, PHILOX_KEY_X = {key_x}u, \
-         PHILOX_KEY_Y = {key_y}u;\n"
-    );
-    [include_str!("kernels/numbers.cuh"), &philox, include_str!("kernels/low_rank.cu")].concat()
+    [include_str!("kernels/numbers.cuh"), &philox(), include_str!("kernels/low_rank.cu")].concat()
 });
 
 /// The masks of the layers' inputs, which Philox draws from each layer's key.
 #[derive(Clone, Debug)]
 pub struct Masks {
-    /// Of each layer.
+    /// Each layer's key.
     pub keys: Vec<[u32; 2]>,
     /// An element is kept where its number is at least this,
     pub threshold: u32,
@@ -63,47 +57,14 @@ pub struct LowRanks {
     pub scale: f32,
 }
 
-/// A or B.
+/// Which of an adapter's matrices a product is with. A stands at the layer's input, B at its output.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
+pub enum Of {
     A,
     B,
 }
 
 impl LowRanks {
-    /// scale · x̃Aᵀ
-    ///
-    /// # Panics
-    /// Where sizes or types do not fit, or the kernels cannot be compiled, as all products here.
-    pub fn down_a(&self, x: &CubeTensor, a: &[CubeTensor]) -> CubeTensor {
-        self.down(Of::A, x, a)
-    }
-
-    /// scale · gB of the layers' columns of g.
-    pub fn down_b(&self, g: &CubeTensor, b: &[CubeTensor]) -> CubeTensor {
-        self.down(Of::B, g, b)
-    }
-
-    /// dx + Σ (low A) ⊙ m / (1 − p), in dx's memory where nobody else holds it.
-    pub fn up_a(&self, dx: CubeTensor, low: &CubeTensor, a: &[CubeTensor]) -> CubeTensor {
-        self.up(Of::A, dx, low, a)
-    }
-
-    /// y + low Bᵀ, in y's memory where nobody else holds it.
-    pub fn up_b(&self, y: CubeTensor, low: &CubeTensor, b: &[CubeTensor]) -> CubeTensor {
-        self.up(Of::B, y, low, b)
-    }
-
-    /// lowᵀ x̃ of each layer, as `dtype`.
-    pub fn gradient_a(&self, x: &CubeTensor, low: &CubeTensor, dtype: DType) -> Vec<CubeTensor> {
-        self.gradient(Of::A, x, low, dtype)
-    }
-
-    /// gᵀ low of each layer, as `dtype`.
-    pub fn gradient_b(&self, g: &CubeTensor, low: &CubeTensor, dtype: DType) -> Vec<CubeTensor> {
-        self.gradient(Of::B, g, low, dtype)
-    }
-
     fn layers(&self) -> usize {
         self.places.len()
     }
@@ -116,27 +77,33 @@ impl LowRanks {
         }
     }
 
-    fn down(&self, of: Of, wide: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
-        let (wide, matrices) = (by_rows(wide), &packed(matrices));
+    /// scale · x̃Aᵀ of the input x; or scale · gB of the layers' columns of g, the gradient of the result.
+    ///
+    /// # Panics
+    /// As all products here, when sizes or types do not fit, or the kernels cannot be compiled.
+    pub fn down(&self, of: Of, wide: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
+        let (wide, matrices) = (by_rows(wide.clone()), &packed(matrices));
         let tokens = wide.meta.shape()[0];
         let low = empty(&wide, [tokens, self.layers() * self.rank], wide.dtype);
         let grid = [tokens.div_ceil(self.down_rows() * THREADS / 32), self.layers()];
-        self.launch(if of == Of::A { 0 } else { 1 }, of, [&wide, &low], matrices, &low, grid);
+        self.launch(0, of, [&wide, &low], matrices, &low, grid);
         low
     }
 
-    fn up(&self, of: Of, wide: CubeTensor, low: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
+    /// dx + Σ (low A) ⊙ m / (1 − p) over the layers; or y + low Bᵀ. In the memory of dx or y where nobody else holds it.
+    pub fn up(&self, of: Of, wide: CubeTensor, low: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
         let (wide, matrices) = (writable(wide), &packed(matrices));
         let rows = wide.meta.shape()[0].div_ceil(THREADS / UP_GROUPS * UP_ROWS);
-        let (kernel, rows) = if of == Of::A { (2, rows) } else { (3, rows * self.layers()) };
+        let rows = if of == Of::A { rows } else { rows * self.layers() };
         let columns = |width| [self.columns(of).div_ceil(UP_GROUPS * width), rows];
         let grid = columns(self.width(of, &wide, matrices));
-        self.launch(kernel, of, [&wide, low], matrices, &wide, grid);
+        self.launch(2, of, [&wide, low], matrices, &wide, grid);
         wide
     }
 
-    fn gradient(&self, of: Of, wide: &CubeTensor, low: &CubeTensor, dtype: DType) -> Vec<CubeTensor> {
-        let wide = by_rows(wide);
+    /// dA = lowᵀ x̃, or dB = gᵀ low, of each layer, as `dtype`.
+    pub fn gradient(&self, of: Of, wide: &CubeTensor, low: &CubeTensor, dtype: DType) -> Vec<CubeTensor> {
+        let wide = by_rows(wide.clone());
         let shape = |place: &Range<usize>| match of {
             Of::A => [self.rank, self.inputs],
             Of::B => [place.len(), self.rank],
@@ -144,8 +111,7 @@ impl LowRanks {
         let gradients: Vec<_> = self.places.iter().map(|place| empty(&wide, shape(place), dtype)).collect();
         let width = self.width(of, &wide, &[]);
         let grid = [self.columns(of).div_ceil(GROUPS * width), self.layers()];
-        let kernel = if of == Of::A { 4 } else { 5 };
-        self.launch(kernel, of, [&wide, low], &gradients, &gradients[0], grid);
+        self.launch(4, of, [&wide, low], &gradients, &gradients[0], grid);
         gradients
     }
 
@@ -167,7 +133,7 @@ impl LowRanks {
         if fits { 4 } else { 1 }
     }
 
-    /// `matrices`: A or B of each layer, or where its gradient goes.
+    /// `kernel`: the place in [`KERNELS`] of the one with A. `matrices`: A or B of each layer, or where its gradient goes.
     fn launch(
         &self,
         kernel: usize,
@@ -177,7 +143,7 @@ impl LowRanks {
         written: &CubeTensor,
         grid: [usize; 2],
     ) {
-        let (dtype, [tokens, columns]) = (wide.dtype, sizes(wide));
+        let (dtype, [tokens, columns]) = (wide.dtype, sizes(wide, "low-rank: a tensor of tokens"));
         let is_gradient = kernel >= 4;
         assert!(
             (1..=MOST_LAYERS).contains(&self.layers()) && (1..=MOST_RANK).contains(&self.rank),
@@ -186,11 +152,17 @@ impl LowRanks {
             self.rank
         );
         assert!(tokens <= MOST_TOKENS, "{tokens} tokens are too many for low-rank products");
-        assert!(low.dtype == dtype && sizes(low) == [tokens, self.layers() * self.rank], "low-rank: low");
+        assert!(
+            low.dtype == dtype && sizes(low, "low-rank: low") == [tokens, self.layers() * self.rank],
+            "low-rank: low"
+        );
         assert!(low.is_contiguous() && matrices.len() == self.layers(), "low-rank: a matrix of each layer");
         for (matrix, place) in matrices.iter().zip(&self.places) {
             let expected = if of == Of::A { [self.rank, self.inputs] } else { [place.len(), self.rank] };
-            assert!(sizes(matrix) == expected && matrix.is_contiguous(), "low-rank: the shape of A or B");
+            assert!(
+                sizes(matrix, "low-rank: A or B") == expected && matrix.is_contiguous(),
+                "low-rank: the shape of A or B"
+            );
             assert!(is_gradient || matrix.dtype == dtype, "low-rank: the type of A or B");
             assert!(place.end <= columns || of == Of::A, "low-rank: {place:?} of {columns} columns");
             // Ranks are read 16 bytes at a time.
@@ -198,7 +170,7 @@ impl LowRanks {
         }
         assert!(of == Of::B || columns == self.inputs, "low-rank: {} of {columns} columns", self.inputs);
         let width = self.width(of, wide, if is_gradient { &[] } else { matrices });
-        let function = self.functions(wide, matrices[0].dtype, width)[kernel];
+        let function = self.functions(wide, matrices[0].dtype, width)[kernel + of as usize];
         let pointers = [Some(wide), Some(low), matrices.first(), matrices.get(1), matrices.get(2)]
             .map(|tensor| tensor.map(Pointer::whole));
         let places = |number: fn(&Range<usize>) -> usize| {
@@ -207,18 +179,18 @@ impl LowRanks {
                 (Of::B, place) => place.map_or(0, number),
             })
         };
-        let sizes = [tokens, wide.meta.strides()[0]].into_iter();
-        let sizes = sizes.chain(places(|place| place.start)).chain(places(ExactSizeIterator::len));
-        let sizes = sizes.map(|size| i32::try_from(size).expect("fewer than 2^31"));
+        let counts = [tokens, wide.meta.strides()[0]].into_iter();
+        let counts = counts.chain(places(|place| place.start)).chain(places(ExactSizeIterator::len));
+        let counts = counts.map(|count| i32::try_from(count).expect("fewer than 2^31"));
         let masks = self.masks.clone().unwrap_or(Masks { keys: Vec::new(), threshold: 0, kept: 1.0 });
         let keys = (0..MOST_LAYERS).flat_map(|layer| masks.keys.get(layer).copied().unwrap_or_default());
         let words = keys.chain([masks.threshold, masks.kept.to_bits()]).map(|word| word as i32);
         let grid = grid.map(|blocks| blocks as u32);
         let launches = [Launch { function, grid, threads: THREADS as u32 }];
-        launch(written, pointers, sizes.chain(words).collect(), self.scale, launches);
+        launch(written, pointers, counts.chain(words).collect(), self.scale, launches);
     }
 
-    /// Those of [`KERNELS`]. A launch looks them up by a few numbers, not by the macros of their source.
+    /// The compiled [`KERNELS`]. A launch looks them up by a few numbers, not by the macros of their source.
     fn functions(&self, like: &CubeTensor, gradients: DType, width: usize) -> [Function; KERNELS.len()] {
         type Key = (usize, [DType; 2], [usize; 3], bool);
         static FOUND: LazyLock<Mutex<HashMap<Key, [Function; KERNELS.len()]>>> =
@@ -251,22 +223,4 @@ impl LowRanks {
 /// Row by row without gaps. Burn aligns the rows of matrices that it makes.
 fn packed(matrices: &[CubeTensor]) -> Vec<CubeTensor> {
     matrices.iter().cloned().map(into_contiguous).collect()
-}
-
-/// As it lies, where a row's elements are neighbours.
-fn by_rows(tensor: &CubeTensor) -> CubeTensor {
-    match tensor.meta.strides()[1] {
-        1 => tensor.clone(),
-        _ => into_contiguous(tensor.clone()),
-    }
-}
-
-fn sizes(tensor: &CubeTensor) -> [usize; 2] {
-    let shape = tensor.meta.shape();
-    assert_eq!(shape.num_dims(), 2, "low-rank products are of matrices");
-    [shape[0], shape[1]]
-}
-
-fn empty(like: &CubeTensor, shape: [usize; 2], dtype: DType) -> CubeTensor {
-    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), Shape::from(shape), dtype)
 }

@@ -7,10 +7,11 @@ use burn_cubecl::tensor::CubeTensor;
 use cpu_kernels::adamw::AdamWStep;
 use cpu_kernels::dynamic_map::{self, DynamicMap, SIGNED, UNSIGNED};
 use cubecl::server::BufferBinding;
+use itertools::Itertools;
 
 use super::program::{Function, Source, type_name};
 use super::stream::Buffers;
-use super::tables::table;
+use super::tables::{philox, table};
 use super::{Gpu, memory};
 use cudarc::driver::sys::CUstream;
 
@@ -36,18 +37,17 @@ const ADAMW_8BIT: Kernel =
     // Each block copies the maps into its memory: 18 KB.
     Kernel { name: "adamw_8bit", file: "adamw_8bit.cu", text: || &EIGHT_BIT, block: 32_768 };
 const ADAMW_BF16: Kernel =
-    Kernel { name: "adamw_bf16", file: "adamw_bf16.cu", text: || BFLOAT16, block: 8192 };
+    Kernel { name: "adamw_bf16", file: "adamw_bf16.cu", text: || &BFLOAT16, block: 8192 };
 
 const MANY: &str = concat!(
     include_str!("kernels/numbers.cuh"),
     include_str!("kernels/many.cuh"),
     include_str!("kernels/many.cu")
 );
-const BFLOAT16: &str = concat!(
-    include_str!("kernels/numbers.cuh"),
-    include_str!("kernels/many.cuh"),
-    include_str!("kernels/adamw_bf16.cu")
-);
+static BFLOAT16: LazyLock<String> = LazyLock::new(|| {
+    let [numbers, many] = [include_str!("kernels/numbers.cuh"), include_str!("kernels/many.cuh")];
+    [numbers, many, &philox(), include_str!("kernels/adamw_bf16.cu")].concat()
+});
 
 /// With the maps, whose numbers are those of the CPU bit for bit.
 static EIGHT_BIT: LazyLock<String> = LazyLock::new(|| {
@@ -139,7 +139,7 @@ pub fn adamw(
     launch(kernel, types, p, rows.collect(), others, scalars);
 }
 
-/// Writes each first tensor into the second, rounded to its type. All first ones have one type, and all second ones.
+/// Writes each first tensor into the second, rounded to its type.
 ///
 /// # Panics
 /// As [`adamw`].
@@ -147,8 +147,7 @@ pub fn cast(tensors: &[[CubeTensor; 2]]) {
     pairs(&CAST, tensors, |elements| elements);
 }
 
-/// Adds each first tensor to the second, in place, in fp32 and rounded once. All first ones have one type, and all second
-/// ones.
+/// Adds each first tensor to the second, in place, in fp32 and rounded once.
 ///
 /// # Panics
 /// As [`adamw`].
@@ -162,7 +161,7 @@ pub fn parts_of_squares(elements: usize) -> usize {
 }
 
 /// Writes Σ x² of parts of each first tensor into the second, f32, which has a number for each of
-/// [`parts_of_squares`]. All first ones have one type.
+/// [`parts_of_squares`].
 ///
 /// # Panics
 /// As [`adamw`].
@@ -170,15 +169,18 @@ pub fn squares(tensors: &[[CubeTensor; 2]]) {
     pairs(&SQUARES, tensors, parts_of_squares);
 }
 
-/// `second`: the elements of a second tensor, from those of the first.
+/// Launches together the pairs whose types are the same. `second`: the elements of a second tensor, from those of the
+/// first.
 fn pairs(kernel: &'static Kernel, tensors: &[[CubeTensor; 2]], second: fn(usize) -> usize) {
-    let Some([from, to]) = tensors.first() else { return };
-    let types = [from.dtype, to.dtype];
-    let rows = tensors.iter().map(|row| {
-        let elements = row[0].meta.num_elements();
-        Row::new(kernel.name, row, [(types[0], elements), (types[1], second(elements))])
-    });
-    launch(kernel, types, from, rows.collect(), [None, None], (AdamWStep::default(), [0; 2]));
+    let types = |pair: &[CubeTensor; 2]| pair.each_ref().map(|tensor| tensor.dtype);
+    for of in tensors.iter().map(types).unique() {
+        let alike: Vec<_> = tensors.iter().filter(|pair| types(pair) == of).collect();
+        let rows = alike.iter().map(|pair| {
+            let elements = pair[0].meta.num_elements();
+            Row::new(kernel.name, pair, [(of[0], elements), (of[1], second(elements))])
+        });
+        launch(kernel, of, &alike[0][0], rows.collect(), [None, None], (AdamWStep::default(), [0; 2]));
+    }
 }
 
 #[repr(C)]
@@ -198,16 +200,16 @@ struct Table<const K: usize> {
     count: u32,
 }
 
-/// `written`: one of the tensors that the kernel writes.
+/// On the device of `like`.
 fn launch<const K: usize>(
     kernel: &'static Kernel,
     types: [DType; 2],
-    written: &CubeTensor,
+    like: &CubeTensor,
     rows: Vec<Row<K>>,
     others: [Option<&CubeTensor>; 2],
     (scalars, key): (AdamWStep, [u32; 2]),
 ) {
-    let gpu = Gpu::of(written).expect("a CUDA tensor");
+    let gpu = Gpu::of(like).expect("a CUDA tensor");
     let macros = vec![
         format!("TENSORS={K}"),
         format!("MOST={TOGETHER}"),
@@ -226,7 +228,8 @@ fn launch<const K: usize>(
         }
         let others = others.map(|other| other.map(|other| other.handle.clone().binding()));
         let call = Call { rows, others, scalars, key, block: kernel.block };
-        let written = call.rows[0].buffers[0].clone();
+        // The kernels write the last tensor of each entry.
+        let written = call.rows[0].buffers[K - 1].clone();
         gpu.stream().enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
     }
 }
@@ -247,7 +250,7 @@ struct Row<const K: usize> {
 }
 
 impl<const K: usize> Row<K> {
-    /// Of tensors that have these types and so many elements.
+    /// A row of tensors, which must have these types and so many elements.
     fn new(kernel: &str, tensors: &[CubeTensor; K], expected: [(DType, usize); K]) -> Self {
         let elements = tensors[0].meta.num_elements();
         for (tensor, expected) in tensors.iter().zip(expected) {

@@ -8,14 +8,13 @@ use std::sync::mpsc;
 
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Shape};
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::server::{BufferBinding, Handle};
 use cudarc::driver::sys::CUstream;
 
 use super::blas::{Addresses, Blas, Epilogue, Fp32Math, Problem};
 use super::stream::Buffers;
-use super::{Gpu, memory, writable};
+use super::{Gpu, empty, memory, writable};
 
 pub use bias::matmul_bias;
 use view::{Matrix, Place};
@@ -76,12 +75,11 @@ impl Product {
 
         let (out, (out_rows, out_columns), accumulate) = match output {
             Output::New(dtype) => {
-                let (client, device) = (lhs.tensor.client.clone(), lhs.tensor.device.clone());
                 let shape = match rank {
                     2 => Shape::from([rows, columns]),
                     _ => Shape::from([batch, rows, columns]),
                 };
-                (empty_device_contiguous_dtype(client, device, shape, dtype), (None, None), false)
+                (empty(&lhs.tensor, shape, dtype), (None, None), false)
             }
             Output::AddTo(tensor) => (writable(tensor), (None, None), true),
             Output::Into { tensor, rows, columns, accumulate } => {
@@ -105,12 +103,12 @@ impl Product {
         self.call(gpu, Epilogue::None, None).enqueue(gpu, blas);
     }
 
-    /// Enqueues the product and `epilogue` with its vector, in one kernel; without the epilogue where
-    /// cuBLASLt refuses it, and then returns false. Waits for the answer when the problem is new.
+    /// Enqueues the product and `epilogue` with its vector, in one kernel. Where cuBLASLt refuses the epilogue, enqueues
+    /// the product without it and returns false. Waits for the answer when the problem is new.
     fn issue_with(&self, epilogue: Epilogue, vector: &CubeTensor) -> bool {
         let (gpu, blas) = self.begin();
         let call = self.call(gpu, epilogue, Some(&vector.handle));
-        // CubeCL's buffers begin at multiples of 256 bytes, so the parts' offsets sender their alignment.
+        // CubeCL's buffers begin at multiples of 256 bytes, so the offsets of the parts decide their alignment.
         match blas.accepts(&call.problem(self.offsets())) {
             Some(true) => {
                 call.enqueue(gpu, blas);
@@ -181,7 +179,7 @@ impl Call {
         Self { epilogue: Epilogue::None, ..self }
     }
 
-    /// With the tensors at `pointers`.
+    /// What cuBLASLt computes when the tensors lie at `pointers`.
     fn problem(&self, pointers: [u64; 3]) -> Problem {
         let [lhs, rhs, out] = std::array::from_fn(|i| self.places[i].layout(pointers[i]));
         Problem {

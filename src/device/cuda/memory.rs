@@ -25,18 +25,20 @@ impl Usage {
     pub fn now(gpu: &Gpu) -> Self {
         let pools = gpu.client().memory_report(MemoryScope::Device).usage();
         let (free, total) = gpu.context.memory();
-        let driver = total - free - HELD_BACK.load(Relaxed);
+        // The driver answers 0 and 0 where it fails.
+        let driver = (total - free).saturating_sub(HELD_BACK.load(Relaxed));
         Self { live: pools.bytes_in_use, reserved: pools.bytes_reserved, driver }
     }
 }
 
-/// From so many bytes on a parameter has memory of its own.
+/// A parameter of at least so many bytes has memory of its own.
 const LARGE: usize = 32 << 20;
 
 impl Gpu {
     /// Makes a parameter of so many bytes. The pages of CubeCL's pools are as large as the largest tensor that they ever
-    /// held: an embedding of 1 GiB among them would make all later ones that large, of which temporary tensors leave the
-    /// most unused. A large parameter has memory of exactly its size, which the driver gets back when it is freed.
+    /// held. An embedding of 1 GiB in a pool would make all its later pages that large, and temporary tensors would leave
+    /// most of each unused. So a large parameter gets memory of exactly its size, which goes back to the driver when it
+    /// is freed.
     pub fn in_own_memory<T: Send>(&self, bytes: usize, make: impl FnOnce() -> T + Send) -> T {
         match bytes < LARGE {
             true => make(),
@@ -49,9 +51,9 @@ static OBSERVED: AtomicBool = AtomicBool::new(false);
 static LIVE_PEAK: AtomicU64 = AtomicU64::new(0);
 static RESERVED_PEAK: AtomicU64 = AtomicU64::new(0);
 
-/// Follows the memory in use until it is dropped: it asks CubeCL before every kernel and every
-/// matrix product, when all that the launch needs is allocated, so no peak is missed. Each question
-/// waits for CubeCL's queue, so the steps that are observed are not the ones that are timed.
+/// Follows the memory in use until it is dropped. It asks CubeCL before every kernel and every matrix product, when
+/// all that the launch needs is allocated, so it misses no peak. Each question waits for CubeCL's queue, so observed
+/// steps are not timed.
 pub struct PeakObservation {
     _launches: LaunchObservation,
 }

@@ -51,7 +51,7 @@ pub struct CudaMeter {
     spans: Vec<Span>,
     /// Measured steps begun.
     measured: usize,
-    /// Of each step whose loss is not known yet.
+    /// The steps whose loss is not known yet.
     pending: VecDeque<Pending>,
     result: Measured,
 }
@@ -79,7 +79,7 @@ impl CudaMeter {
     }
 
     /// Notes the memory of a phase that has just been issued.
-    fn note(&mut self, phase: Phase) {
+    fn note_memory(&mut self, phase: Phase) {
         let Some(observation) = &self.observation else { return };
         let now = Usage::now(self.gpu);
         let (live, reserved) = observation.take_peaks();
@@ -183,7 +183,7 @@ impl Meter for CudaMeter {
     }
 
     fn end(&mut self, phase: Phase) {
-        self.note(phase);
+        self.note_memory(phase);
         let Some(start) = self.since.take() else { return };
         let end = self.mark();
         self.spans.push(Span { step: self.measured - 1, phase, start, end: end.clone() });

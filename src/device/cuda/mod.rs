@@ -1,7 +1,7 @@
 //! CUDA devices: the only module that names a CUDA type.
 //!
-//! A [`Gpu`] is a device that this process has opened. It computes through Burn's CubeCL backend;
-//! matrix products go to cuBLASLt, on CubeCL's own stream and on the buffers of Burn's tensors.
+//! A [`Gpu`] is a device that this process has opened. It computes through Burn's CubeCL backend. Matrix products go
+//! to cuBLASLt, on CubeCL's own stream and on the buffers of Burn's tensors.
 
 mod activity;
 mod blas;
@@ -60,7 +60,7 @@ pub use collectives::{Collectives, Crossed, Pending, Turn, UnderWay};
 use copies::{CopyStream, Slot};
 pub use driver::{compute_capability, count};
 use events::Later;
-pub use events::{Event, Mark};
+pub use events::{Event, Stamp};
 pub use flat::{part, put};
 pub use graph::{Graph, Input, Place, Run, write_zeros};
 pub use largest::largest;
@@ -76,7 +76,8 @@ pub use ranges::Range;
 pub use staging::Staging;
 pub use store::{CudaStore, Hold};
 pub use stream::Path as StreamPath;
-pub use tensors::{buffer, int_buffer, int_tensor, tensor, writable};
+pub use tensors::{buffer, empty, int_buffer, int_tensor, sizes, tensor, writable};
+use tensors::{by_rows, within};
 pub use upload::Uploader;
 
 /// An opened device.
@@ -86,7 +87,7 @@ pub struct Gpu {
     context: driver::Context,
     blas: Result<blas::Blas, String>,
     programs: program::Programs,
-    /// By CubeCL's stream: each thread has one.
+    /// The lane of each of CubeCL's streams: every thread has one.
     lanes: Mutex<HashMap<StreamId, &'static Lane>>,
 }
 

@@ -13,12 +13,12 @@ use cudarc::nccl::sys::{self, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResul
 pub enum Collective {
     /// Every buffer becomes the sum of all, rounded after each addition.
     AllReduce,
-    /// That of `root` does; the others keep what they have.
+    /// The buffer of `root` becomes the sum; the others keep what they have.
     Reduce { root: usize },
     /// Every buffer becomes that of `root`, bytes of any type.
     Broadcast { root: usize },
-    /// Buffers have a part for each of `ranks`: this rank's becomes the sum of those in its `place`, in fp32; the others are
-    /// lost.
+    /// Buffers have a part for each of `ranks`. The part in this rank's `place` becomes the sum of all ranks' parts there, in
+    /// fp32; the others are lost.
     ReduceScatter { place: usize, ranks: usize },
     /// Every part becomes that of the rank in its place, bytes of any type.
     AllGather { place: usize, ranks: usize },
@@ -58,7 +58,7 @@ pub fn version() -> Option<String> {
     (version > 0).then(|| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
 }
 
-/// What the ranks of a new communicator know it by; one of them makes it.
+/// The id of a new communicator: one rank makes it, and all ranks join by it.
 ///
 /// # Errors
 /// When the library is not here or finds no network interface.
@@ -111,8 +111,8 @@ impl Communicator {
     ///
     /// # Safety
     /// `buffer` is the address of so many bytes of numbers of this type on this rank's device, whose context is current;
-    /// `stream` is alive and of the same device. Nothing else uses the buffer from what is in the stream now until the stream has passed this, and
-    /// all ranks that take part do the same in the same order.
+    /// `stream` is alive and of the same device. Until the stream has passed the collective nothing else uses the buffer,
+    /// and all ranks that take part do the same in the same order.
     ///
     /// # Errors
     /// The library's.
@@ -164,10 +164,10 @@ impl Communicator {
         checked("a collective", result)
     }
 
-    /// What has failed since, in this rank or another, as far as the library knows.
+    /// Asks the library for failures in the background.
     ///
     /// # Errors
-    /// That.
+    /// What has failed, in this rank or another, as far as the library knows.
     pub fn check(&self) -> Result<(), String> {
         let mut error = ncclResult_t::ncclSuccess;
         // SAFETY: the communicator is whole; the call writes one number.

@@ -2,16 +2,15 @@
 
 use std::sync::LazyLock;
 
-use burn::tensor::{DType, Shape};
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cpu_kernels::dynamic_map::SIGNED;
 use cpu_kernels::nf4::{Packing, VALUES};
 
-use super::Gpu;
 use super::launch::{Launch, Pointer, launch};
 use super::program::{Source, type_name};
 use super::tables::table;
+use super::{Gpu, empty};
 
 /// Numbers of a thread, and threads of a block.
 const OWN: usize = 8;
@@ -42,12 +41,7 @@ pub fn unpack(packed: &CubeTensor, shape: [usize; 2], dtype: DType) -> CubeTenso
     let macros = vec![format!("A={}", type_name(dtype))];
     let source = Source { name: "nf4.cu", text: &TEXT, macros, generation_only: false };
     let [function] = gpu.functions(&source, [("unpack", 0)]).unwrap_or_else(|e| panic!("{e}"));
-    let out = empty_device_contiguous_dtype(
-        packed.client.clone(),
-        packed.device.clone(),
-        Shape::from(shape),
-        dtype,
-    );
+    let out = empty(packed, shape, dtype);
     let grid = [elements.div_ceil(OWN * THREADS) as u32, 1];
     let pointers = [Some(Pointer::whole(packed)), Some(Pointer::whole(&out))];
     launch(&out, pointers, vec![count], 0.0, [Launch { function, grid, threads: THREADS as u32 }]);

@@ -1,5 +1,4 @@
-//! Page-locked host memory: the only host memory a copy engine reads and writes at full rate and
-//! without a copy of its own.
+//! Page-locked host memory: only this does a copy engine read and write at full rate and without a copy in between.
 
 use crate::measure::process::{self, Resident};
 use crate::words::Bytes;

@@ -45,7 +45,7 @@ pub type Programs = Mutex<HashMap<(&'static str, Vec<String>), Result<Program, S
 /// A loaded source.
 pub struct Program {
     module: CUmodule,
-    /// By name and bytes of shared memory.
+    /// The functions by name and bytes of shared memory.
     functions: HashMap<(&'static str, usize), Function>,
 }
 

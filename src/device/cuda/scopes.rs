@@ -1,8 +1,8 @@
-//! [`Scopes`]: says to CUPTI which operator issues what the device is given.
+//! [`Scopes`]: reports to CUPTI which operator issues each kernel.
 //!
-//! CubeCL's thread launches the kernels, in the order in which this process issued them. A scope begins and ends
-//! there too, between the launches around it, so that CUPTI gives the id of the innermost scope to each call to the
-//! driver that is made inside of it, and with it to the kernel that the call launched.
+//! CubeCL's thread launches the kernels, in the order in which this process issued them. Scopes begin and end on that
+//! thread too, between the launches. So CUPTI gives each call to the driver, and the kernel that the call launches, the
+//! id of the innermost scope around it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

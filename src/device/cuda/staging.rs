@@ -1,9 +1,8 @@
 //! [`Staging`]: a batch's arrays in one copy from page-locked memory.
 
 use burn::tensor::{DType, Int, Shape, Tensor};
-use burn_cubecl::tensor::CubeTensor;
 
-use super::{Gpu, Uploader, int_tensor};
+use super::{Gpu, Uploader, int_tensor, part};
 
 /// Arrays begin at multiples of so many numbers, 512 bytes.
 const ALIGNMENT: usize = 128;
@@ -39,14 +38,7 @@ impl Staging {
             bytes.copy_from_slice(bytemuck::cast_slice(&joined[range]));
         };
         let whole = self.uploader.tensor(Shape::from([elements]), DType::I32, &fill)?;
-        let part = |(array, start): (&Vec<i32>, &usize)| {
-            let bytes = |numbers: usize| (numbers * size_of::<i32>()) as u64;
-            let rest = elements - start - array.len();
-            let handle = whole.handle.clone().offset_start(bytes(*start)).offset_end(bytes(rest));
-            let (client, device) = (whole.client.clone(), whole.device.clone());
-            let shape = Shape::from([array.len()]);
-            int_tensor(CubeTensor::new_contiguous(client, device, shape, handle, DType::I32))
-        };
-        Ok(arrays.iter().zip(&starts).map(part).collect())
+        let places = arrays.iter().zip(starts).map(|(array, start)| start..start + array.len());
+        Ok(places.map(|place| int_tensor(part(&whole, place))).collect())
     }
 }

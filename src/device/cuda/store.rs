@@ -1,9 +1,9 @@
 //! [`CudaStore`]: buffers in page-locked memory, slots on the GPU, and two streams of copies, in and
 //! out, ordered with the kernels by events.
 //!
-//! CubeCL's thread issues the copies and records the events in its turn, between the kernels: the thread that computes
-//! waits for it only before it reads a buffer. It would wait for all kernels that are queued, and leave CubeCL's thread
-//! without any while it prepares the next.
+//! CubeCL's thread issues the copies and records the events in order, between the kernels. The computing thread waits for
+//! it only before it reads a buffer. Were it to wait for each copy, it would wait for all queued kernels, and CubeCL's
+//! thread would have none while the next are prepared.
 
 mod hold;
 
@@ -83,8 +83,8 @@ impl CudaStore {
             weights,
             gradients,
             places: (0..size.slots + size.gradient_slots).map(place).collect::<Result<Vec<_>, String>>()?,
-            fills: CopyStream::new(gpu)?,
-            sends: CopyStream::new(gpu)?,
+            fills: CopyStream::new(gpu, false)?,
+            sends: CopyStream::new(gpu, false)?,
             gpu,
             size,
             left_out: None,
@@ -113,7 +113,7 @@ impl CudaStore {
         }
     }
 
-    /// Issues a copy of so many bytes on a stream of copies, behind those of the events whose holds are not left out.
+    /// Issues a copy of so many bytes on a stream of copies, behind the events whose holds are not left out.
     fn copy<F>(&self, copies: Raw, events: [(Hold, &Option<Later>); 3], bytes: usize, issue: F) -> Later
     where
         F: FnOnce(CUstream) -> Result<(), DriverError> + Send + 'static,

@@ -1,8 +1,9 @@
 //! Between Burn's tensors and the device memory behind them.
 
-use burn::tensor::{Int, Shape, Tensor};
+use burn::tensor::{DType, Int, Shape, Tensor};
 use burn_cubecl::Cube;
 use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
 const ELSEWHERE: &str = "the inputs of an operator must be on one device";
@@ -25,6 +26,37 @@ pub fn tensor<const D: usize>(buffer: CubeTensor) -> Tensor<D> {
 /// The inverse of [`int_buffer`].
 pub fn int_tensor<const D: usize>(buffer: CubeTensor) -> Tensor<D, Int> {
     Tensor::from_primitive::<Cube>(buffer)
+}
+
+/// A new tensor on the device of `like`, in row-major order without gaps.
+pub fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
+}
+
+/// The sizes of a tensor of `D` dimensions.
+pub fn sizes<const D: usize>(tensor: &CubeTensor, name: &str) -> [usize; D] {
+    let shape = tensor.meta.shape();
+    assert_eq!(shape.num_dims(), D, "{name} has {D} dimensions, not the shape {shape:?}");
+    std::array::from_fn(|i| shape[i])
+}
+
+/// A matrix whose rows have no gaps between their elements: `matrix` itself where it is one, else a copy. Rows may be
+/// further apart than they are long.
+pub fn by_rows(matrix: CubeTensor) -> CubeTensor {
+    if matrix.meta.strides()[1] == 1 { matrix } else { into_contiguous(matrix) }
+}
+
+/// A row-major tensor of this shape and type in the memory of `whole`, from the byte `start` on, without a copy.
+///
+/// # Panics
+/// When it does not lie within that memory.
+pub fn within(whole: &CubeTensor, start: usize, shape: Shape, dtype: DType) -> CubeTensor {
+    let (start, length) = (start as u64, (shape.num_elements() * dtype.size()) as u64);
+    // Burn rounds the sizes of its buffers up.
+    let behind = whole.handle.size_in_used().checked_sub(start + length);
+    let behind = behind.expect("a part lies within its buffer");
+    let handle = whole.handle.clone().offset_start(start).offset_end(behind);
+    CubeTensor::new_contiguous(whole.client.clone(), whole.device.clone(), shape, handle, dtype)
 }
 
 /// A tensor that may be written: `tensor` itself where nobody else holds it, else a copy, in row-major order

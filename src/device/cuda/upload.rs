@@ -1,5 +1,5 @@
-//! Tensors filled from host memory piece by piece: what is read from a file goes through two small
-//! page-locked buffers, so that a network's weights never exist a second time on the host.
+//! Tensors that are filled from host memory piece by piece. What is read from a file goes through two small
+//! page-locked buffers, so a network's weights never exist a second time on the host.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,7 +31,7 @@ impl Uploader {
         Self::with_pieces(gpu, PIECE)
     }
 
-    /// With buffers of `piece` bytes.
+    /// Makes an uploader with buffers of `piece` bytes.
     ///
     /// # Errors
     /// As [`Uploader::new`].

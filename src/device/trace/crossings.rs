@@ -16,7 +16,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// With their names, as in [`Activity::name`].
+    /// All marks with their names, as in [`Activity::name`].
     const ALL: [(Self, &'static str); 5] = [
         (Self::End(Phase::Forward), "end of forward"),
         (Self::End(Phase::Backward), "end of backward"),
@@ -49,7 +49,7 @@ impl Mark {
     }
 }
 
-/// By phase and direction, in the order of the step; nothing without marks.
+/// The crossings of each phase and direction, in the order of the step; none without marks.
 pub fn crossings(activities: &[Activity]) -> Vec<Crossing> {
     let mut marks: Vec<(u64, Mark)> =
         activities.iter().filter_map(|a| Some((a.start, Mark::of(a)?))).collect();

@@ -1,5 +1,5 @@
-//! [`HostRecording`]: a recording of what the CPU computes. Operators run when they are called, so the host's
-//! clock at their scopes is their time.
+//! [`HostRecording`]: a recording of what the CPU computes. Operators run when they are called, so the host's clock at
+//! the ends of their scopes gives their time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

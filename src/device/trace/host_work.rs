@@ -10,19 +10,19 @@ fn noted() -> MutexGuard<'static, Option<Vec<(Instant, Instant)>>> {
     NOTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The host worked from `start` until now.
+/// Notes that the host worked from `start` until now.
 pub fn note_host_work(start: Instant) {
     if let Some(noted) = &mut *noted() {
         noted.push((start, Instant::now()));
     }
 }
 
-/// From now on work is noted.
+/// Begins to note work.
 pub fn follow_host_work() {
     *noted() = Some(Vec::new());
 }
 
-/// What was noted since; nothing is from now on.
+/// What was noted since then; ends the noting.
 pub fn take_host_work() -> Vec<(Instant, Instant)> {
     noted().take().unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::summary::{length, union};
+use super::summary::{length, span, union};
 use super::{Activity, ActivityKind, Mark};
 use crate::measure::Phase;
 
@@ -118,8 +118,7 @@ fn order(phase: Option<Phase>) -> usize {
 /// The phases of a step in the order of time, those of several micro-batches one after the other; the whole of it
 /// where there are no marks. `None` when nothing ran.
 fn intervals(activities: &[Activity]) -> Option<Vec<Interval>> {
-    let work = || activities.iter().filter(|a| a.kind != ActivityKind::Mark);
-    let (mut start, last) = (work().map(|a| a.start).min()?, work().map(|a| a.end).max()?);
+    let (mut start, last) = span(activities)?;
     let mut ends: Vec<(u64, Phase)> = activities
         .iter()
         .filter_map(|a| match Mark::of(a)? {

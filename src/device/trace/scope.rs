@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Hears of the scopes of a recording, in the order in which work is issued.
+/// Receives the scopes of a recording, in the order in which work is issued.
 pub trait Follower: Send + Sync {
     /// What is issued from here on belongs to `operator`.
     fn enter(&self, operator: &'static str);
@@ -19,7 +19,7 @@ fn follower() -> MutexGuard<'static, Option<Arc<dyn Follower>>> {
     FOLLOWER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells `new` of the scopes from here on, and nobody else; with `None` nobody.
+/// Reports the scopes from here on to `new` alone; with `None` to nobody.
 pub fn follow(new: Option<Arc<dyn Follower>>) {
     FOLLOWED.store(new.is_some(), Relaxed);
     *follower() = new;

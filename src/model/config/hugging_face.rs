@@ -1,7 +1,5 @@
-//! Dimensions from a Hugging Face `config.json`: keys are read as transformers reads them, and a
-//! key that would change what the model computes is refused.
-//!
-//! Dropout rates are ignored: the runner trains without dropout.
+//! Dimensions from a Hugging Face `config.json`. Keys are read as transformers reads them. A key that would change what
+//! the model computes is refused, apart from dropout rates: the runner trains without dropout.
 
 use std::path::Path;
 
@@ -29,8 +27,12 @@ pub fn from_hugging_face(folder: &Path) -> Result<Model, String> {
             path.display()
         ));
     }
-    // A folder may be called `random`, which as weights means others.
-    let section = json!({ kind: { "weights": Path::new(".").join(folder) } });
+    // A folder may be called `random`, a word that means other weights.
+    let weights = Path::new(".").join(folder);
+    let weights = weights
+        .to_str()
+        .ok_or_else(|| format!("the name of the folder {} is not UTF-8; rename it", folder.display()))?;
+    let section = json!({ kind: { "weights": weights } });
     serde_json::from_value(section).map_err(|e| e.to_string())
 }
 

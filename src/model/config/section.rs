@@ -17,12 +17,10 @@ use crate::model::language::{Computation, Decoder, DecoderSizes};
 use crate::model::{Kind, Model, Operators, Parts};
 use crate::ops::cost::{Setting, Trained};
 use crate::ops::dense::WeightLayout;
-use crate::ops::name::OperatorName;
-use crate::ops::virtual_tokens;
 use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
-use crate::params::tuning::{LinearLayer, VirtualTokens};
+use crate::params::tuning::LinearLayer;
 use crate::params::weights::Weights;
 use crate::residence::{Placement, Sharding};
 use crate::words::values::Values;
@@ -38,36 +36,36 @@ pub struct LanguageModel<F: Family> {
     pub weights: WeightsFrom,
     #[serde(flatten)]
     pub config: F::Config,
-    /// A recipe's rules and estimates ask for it many times a cell.
+    /// Counted once: rules and estimates ask for it many times a cell.
     #[serde(skip)]
     parameters: u64,
 }
 
-/// The keys that every language model has.
+/// The keys of every language model.
 pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
-    "A language model: a published one by its `preset`, one in a folder, or of the sizes that are written.",
+    "A language model: a published one by its `preset`, one from a folder of `weights`, or one of the sizes that are written.",
     &[
         Key::size(Values::Text)
-            .named("preset", "A published model: its sizes, which others may override.")
+            .named("preset", "A published model; its sizes count where none are written.")
             .default(DefaultValue::Nothing)
             .without("no preset"),
         Key::method(Values::Path(&["random"]))
             .named(
                 "weights",
-                "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes; where it is not \
-                 there, a recipe that also writes them can be planned.",
+                "\"random\": drawn from the seed; or a Hugging Face folder, whose config.json gives the sizes. A recipe that \
+                 also writes the sizes can be planned without the folder.",
             )
             .default(DefaultValue::Word("random"))
             .reads(&[("", "{} weights")]),
     ],
 );
 
-/// A size of a language model, which a preset decides where it is not written.
+/// A size of a language model; a preset decides it where it is not written.
 pub const fn size(values: Values) -> Key {
     Key::size(values).follows(&["model.preset"])
 }
 
-/// The same of a way of computing.
+/// A way of computing of a language model; a preset decides it where it is not written.
 pub const fn method(values: Values) -> Key {
     Key::method(values).follows(&["model.preset"])
 }
@@ -89,7 +87,8 @@ impl<'de, F: Family> Deserialize<'de> for LanguageModel<F> {
     }
 }
 
-/// Counted once a configuration: the cells of a grid mostly have one, and a table names every parameter.
+/// The number of parameters. It is counted once for each configuration: the cells of a grid mostly share one, and a table
+/// names every parameter.
 fn parameters_of<F: Family>(config: &F::Config) -> u64 {
     static COUNTED: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
     let counted = || COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +129,7 @@ impl<F: Family> LanguageModel<F> {
                 let keys = keys.join(", ");
                 format!("model dimensions are missing: {keys}; write them or name a `preset`")
             })?,
-            // A recipe is also checked, and a row read, where its weights are not: the sizes that it writes count.
+            // Recipes are checked, and rows read, also on machines without the weights: there the written sizes count.
             WeightsFrom::Folder(folder)
                 if !folder.exists() && complete::<F>(written.clone(), |_| String::new()).is_ok() =>
             {
@@ -163,19 +162,10 @@ impl<F: Family> LanguageModel<F> {
         DecoderSizes { parameters: self.parameters, ..F::outline(&self.config).shape }
     }
 
-    /// Its operators.
+    /// Its operators, with the adapters of `tuning`.
     pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
-        let mut operators = F::operators(&self.config, setting, tuning);
-        if let Some(VirtualTokens::Embeddings(count)) = tuning.virtual_tokens {
-            let hidden = F::outline(&self.config).shape.hidden_size as u64;
-            let sizes = [count as u64, hidden];
-            operators.first.push(virtual_tokens::cost(
-                OperatorName::Embedding,
-                setting,
-                sizes,
-                (hidden, setting.stored),
-            ));
-        }
+        let block = F::block_operators(&self.config, setting, tuning);
+        let mut operators = F::outline(&self.config).operators(setting, tuning, block);
         if setting.trained == Trained::NONE && tuning.adapter.is_none() && tuning.virtual_tokens.is_none() {
             let Operators { first, block, last, .. } = &mut operators;
             let head = last.len() - 1;
@@ -225,19 +215,8 @@ impl<F: Family> LanguageModel<F> {
         Source::open(&self.weights, &self.table(dtype, tuning), device, dtype, tuning)
     }
 
-    /// As [`Decoder::new`], the whole of it.
-    pub fn network(
-        &self,
-        positions: usize,
-        source: &Source,
-        computation: Computation,
-        placement: Option<Placement>,
-    ) -> Decoder<F> {
-        self.parts(positions, source, computation, (placement, None), Parts::Whole)
-    }
-
     /// As [`Decoder::new`].
-    pub fn parts(
+    pub fn network(
         &self,
         positions: usize,
         source: &Source,
@@ -257,9 +236,9 @@ pub(super) fn keys_of<F: Family>() -> impl Iterator<Item = Dimension> {
     F::SECTION.keys.iter().zip(F::IN_FILE.iter().copied())
 }
 
-/// The resolved dimensions of those that are written; `message`: what to say of required ones that are not.
+/// All dimensions, from those that are written; `message`: what to say of required ones that are not.
 pub(super) fn complete<F: Family>(
-    written: Map<String, Value>,
+    mut written: Map<String, Value>,
     message: impl Fn(Vec<Dimension>) -> String,
 ) -> Result<F::Config, String> {
     let missing: Vec<Dimension> = keys_of::<F>()
@@ -267,6 +246,11 @@ pub(super) fn complete<F: Family>(
         .collect();
     if !missing.is_empty() {
         return Err(message(missing));
+    }
+    for Key { name, default, .. } in F::SECTION.keys {
+        if let Some(default) = default.value() {
+            written.entry(*name).or_insert(default);
+        }
     }
     let plain = |e: serde_json::Error| e.to_string();
     let mut keys: F::Keys = serde_json::from_value(Value::Object(written)).map_err(plain)?;

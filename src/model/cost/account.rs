@@ -8,10 +8,11 @@ use crate::residence::{HostBytes, Memory, SlotBytes};
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Account {
-    /// Weights on the device as they are stored, but those in slots; and their casts that serve all micro-batches.
+    /// Weights on the device as they are stored, apart from those in slots.
     pub parameters: u64,
+    /// Their casts that serve all micro-batches.
     pub casts: u64,
-    /// Of the optimizer, on the device.
+    /// State of the optimizer on the device.
     pub state: u64,
     /// The rest at the highest moment of a step, which is in this phase.
     pub highest: Moment,
@@ -74,7 +75,7 @@ impl Operators {
         let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
         let standing = Standing {
             batches: batches * self.batch,
-            tables: self.tables,
+            tables: self.tables * workload.positions as u64,
             slots: match workload.is_forward_alone() {
                 true => offload.slot_bytes_of_a_forward(&moved, device).0,
                 false => offload.slot_bytes(&moved, device),

@@ -1,4 +1,4 @@
-//! What the operators of a step must do at the least, of all its micro-batches and its update.
+//! The least work of a step: of the operators of all its micro-batches, and of its update.
 
 use super::{Operators, Workload};
 use crate::ops::cost::{Passes, Work, Works};
@@ -12,8 +12,8 @@ impl Operators {
         self.whole(workload).works * workload.accumulation_steps as f64 + self.update(workload)
     }
 
-    /// On the device it reads weights, gradients and state, and writes weights and state. That of the host is none of
-    /// the device's work.
+    /// An update on the device reads weights, gradients and state, and writes weights and state. An update on the host is
+    /// no work of the device.
     fn update(&self, workload: &Workload) -> Works {
         let Workload { optimizer, precision, offload, .. } = *workload;
         let parameters = self.trained();

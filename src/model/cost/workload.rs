@@ -19,6 +19,8 @@ pub struct Workload<'a> {
     /// Sequences of a micro-batch, and tokens of each.
     pub batch_size: usize,
     pub seq_len: usize,
+    /// Positions that the network can read: those of a step, or more where it also generates text.
+    pub positions: usize,
     /// Whether all of them are one sequence of packed samples.
     pub packed: bool,
     pub accumulation_steps: usize,

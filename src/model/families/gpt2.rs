@@ -7,19 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Family;
-use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, linear_cost};
-use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes, head_cost,
-};
+use crate::model::language::{Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::gelu;
 use crate::ops::residual::residual;
-use crate::ops::tensor_parallel::{copy_cost, sum_cost};
-use crate::ops::{embedding, norm};
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
@@ -57,11 +52,10 @@ dimensions! {
 }
 
 /// Where the vectors that mark a token's position come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LearnedOrSinusoidal {
     /// Parameters, one row per position.
-    #[default]
     Learned,
     /// Fixed sines and cosines; no parameters.
     Sinusoidal,
@@ -99,17 +93,14 @@ impl Family for Gpt2 {
         let [hidden_size, heads] =
             [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
         head_dim(hidden_size, heads)?;
-        let positions = *keys.positions.get_or_insert_default();
-        if positions == LearnedOrSinusoidal::Sinusoidal && !hidden_size.is_multiple_of(2) {
+        let sinusoidal = keys.positions == Some(LearnedOrSinusoidal::Sinusoidal);
+        if sinusoidal && !hidden_size.is_multiple_of(2) {
             return Err(format!(
                 "hidden_size {hidden_size} is odd, and sinusoidal positions come in pairs of sine and cosine; \
                  make it even"
             ));
         }
         keys.intermediate_size.get_or_insert(4 * hidden_size);
-        keys.max_position_embeddings.get_or_insert(1024);
-        keys.layer_norm_eps.get_or_insert(1e-5);
-        keys.tie_word_embeddings.get_or_insert(true);
         Ok(())
     }
 
@@ -127,88 +118,50 @@ impl Family for Gpt2 {
     }
 
     fn outline(config: &Gpt2Config) -> Outline {
+        let learned = config.positions == LearnedOrSinusoidal::Learned;
+        let rows = config.max_position_embeddings;
         Outline {
-            shape: DecoderSizes {
-                vocab_size: config.vocab_size,
-                hidden_size: config.hidden_size,
-                intermediate_size: config.intermediate_size,
-                layers: config.num_hidden_layers,
-                heads: config.num_attention_heads,
-                kv_heads: config.num_attention_heads,
-                head_dim: config.hidden_size / config.num_attention_heads,
-                max_positions: config.max_position_embeddings,
-                gated: false,
-                tied: config.tie_word_embeddings,
-                parameters: 0,
-                portable: config.positions == LearnedOrSinusoidal::Learned,
-            },
+            shape: DecoderSizes { portable: learned, ..config.sizes() },
             tokens: "transformer.wte",
             blocks: "transformer.h",
             norm: "transformer.ln_f",
             norm_kind: NormKind::Layer(config.layer_norm_eps),
-            positions: match config.positions {
-                LearnedOrSinusoidal::Learned => {
-                    Positions::Learned { name: "transformer.wpe", rows: config.max_position_embeddings }
-                }
-                LearnedOrSinusoidal::Sinusoidal => Positions::Sinusoidal,
+            positions: match learned {
+                true => Positions::Learned { name: "transformer.wpe", rows },
+                false => Positions::Sinusoidal,
             },
             head_bias: false,
         }
     }
 
-    fn operators(config: &Gpt2Config, setting: &Setting, tuning: &Tuning) -> Operators {
-        let [vocab, hidden, inner] =
-            [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
-        let heads = config.num_attention_heads as u64;
+    fn block_operators(config: &Gpt2Config, setting: &Setting, tuning: &Tuning) -> Vec<Cost> {
+        let outline = Self::outline(config);
+        let [hidden, inner, heads] =
+            [config.hidden_size, config.intermediate_size, config.num_attention_heads]
+                .map(|size| size as u64);
         let head_dim = hidden / heads;
-        let [vocab, inner, heads, columns] = [vocab, inner, heads, hidden].map(|size| setting.part(size));
+        let [inner, heads, columns] = [inner, heads, hidden].map(|size| setting.part(size));
         let sizes = HeadSizes { heads, kv_heads: heads, head_dim };
-        let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
         let conv = |layer, sizes| linear_cost(setting, tuning, layer, sizes, true, Self::LAYOUT);
-        let norm = || norm::cost(setting, hidden, 2);
-        let divided = |layers: Vec<Cost>| Cost::residual(&[vec![norm()], copy(), layers, sum()].concat());
-        let (positions, tables) = match config.positions {
-            LearnedOrSinusoidal::Learned => {
-                let rows = config.max_position_embeddings as u64;
-                (embedding::cost(setting, [rows, hidden], false), 0)
-            }
-            LearnedOrSinusoidal::Sinusoidal => (Cost::default(), setting.sequence * hidden * 4),
-        };
-        let tied = config.tie_word_embeddings && tuning.classes.is_none();
-        Operators {
-            first: vec![Cost::sum(
-                Cost::sequence(
-                    &[
-                        vec![embedding::cost(setting, [vocab, hidden], tied)],
-                        sum_cost(setting, hidden, setting.stored),
-                    ]
-                    .concat(),
-                ),
-                positions,
-            )],
-            block: vec![
-                divided(vec![
+        let attention = attention::cost(setting, sizes);
+        vec![
+            outline.residual_cost(
+                setting,
+                vec![
                     conv(("c_attn", Side::Outputs { parts: 3 }), [hidden, 3 * columns]),
-                    Prefix::attended(
-                        setting,
-                        tuning,
-                        [3 * columns, 2 * columns],
-                        attention::cost(setting, sizes),
-                    ),
+                    Prefix::attended(setting, tuning, [3 * columns, 2 * columns], attention),
                     conv(("c_proj", Side::Inputs), [columns, hidden]),
-                ]),
-                divided(vec![
+                ],
+            ),
+            outline.residual_cost(
+                setting,
+                vec![
                     conv(("c_fc", Side::Outputs { parts: 1 }), [hidden, inner]),
                     gelu::cost(setting, inner),
                     conv(("c_proj", Side::Inputs), [inner, hidden]),
-                ]),
-            ],
-            blocks: config.num_hidden_layers,
-            last: [vec![norm()], copy(), vec![head_cost(setting, tuning, [vocab, hidden], tied, false)]]
-                .concat(),
-            batch: batch_bytes(setting),
-            tables,
-        }
+                ],
+            ),
+        ]
     }
 }
 
@@ -263,10 +216,7 @@ impl Block for Layer {
         let Context { computation, heads, mask, .. } = context;
         let normal = context.copied(self.ln_1.forward(x.clone(), computation));
         let qkv = self.attn.c_attn.forward(normal, computation);
-        let qkv = match &self.attn.prefix {
-            None => qkv,
-            Some(prefix) => prefix.within(qkv, context),
-        };
+        let qkv = Prefix::within(&self.attn.prefix, qkv, context);
         let o = if cache.is_none() {
             attention_packed(qkv, *heads, mask, computation.arithmetic, (&computation.ops).into())
         } else {

@@ -1,25 +1,20 @@
-//! GPT-J (Wang and Komatsuzaki 2021): attention and a GELU MLP read the same LayerNorm and are added to the residual
-//! stream together; a part of each head is turned, in pairs of neighbours; the head has a bias.
+//! GPT-J (Wang and Komatsuzaki 2021): attention and a GELU MLP read the same LayerNorm, and both are added to the residual
+//! stream. Rotary positions turn a part of each head, in pairs of neighbours. The head has a bias.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 use serde_json::{Map, Value, json};
 
 use super::Family;
-use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
-use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, RotaryAttention, RotarySizes, batch_bytes,
-    head_cost,
-};
-use crate::ops::attention::HeadSizes;
+use crate::model::language::{Block, Context, LayerCache, Outline, Positions, RotaryAttention, RotarySizes};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
+use crate::ops::gelu;
 use crate::ops::residual::residual;
 use crate::ops::rope::Pairs;
-use crate::ops::tensor_parallel::{copy_cost, sum_cost};
-use crate::ops::{embedding, gelu, norm};
+use crate::ops::tensor_parallel::sum_cost;
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
@@ -38,7 +33,7 @@ dimensions! {
         num_hidden_layers: usize = size(LAYERS).called("layers"), "n_layer";
         /// Heads.
         num_attention_heads: usize = size(COUNT).called("heads"), "n_head";
-        /// Elements of each head that rotary positions turn, the first; even.
+        /// How many elements of each head rotary positions turn, from the first on; even.
         rotary_dim: usize = size(COUNT).default(Whole(64)), "rotary_dim";
         /// Rows of the token embedding.
         vocab_size: usize =
@@ -60,19 +55,10 @@ pub struct GptJ;
 const THETA: f64 = 10_000.0;
 
 impl GptJConfig {
-    fn head_dim(&self) -> usize {
-        self.hidden_size / self.num_attention_heads
-    }
-
     fn attention(&self) -> RotarySizes {
-        let [hidden, heads, head_dim] =
-            [self.hidden_size, self.num_attention_heads, self.head_dim()].map(|size| size as u64);
-        RotarySizes {
-            hidden,
-            heads: HeadSizes { heads, kv_heads: heads, head_dim },
-            pairs: Pairs { head_dim: self.head_dim(), turned: self.rotary_dim, neighbours: true },
-            bias: false,
-        }
+        let sizes = self.sizes();
+        let pairs = Pairs { head_dim: sizes.head_dim, turned: self.rotary_dim, neighbours: true };
+        sizes.rotary(pairs, false)
     }
 }
 
@@ -83,8 +69,8 @@ impl Family for GptJ {
         &[("gpt-j-6b", include_str!("presets/gpt-j-6b.json"))];
 
     const SECTION: Section = Section::of("model", "kind", &["gptj"]).with(
-        "Attention and a GELU MLP side by side behind one LayerNorm, rotary positions of a part of each head, and a head \
-         with a bias.",
+        "Attention and a GELU MLP that read the same LayerNorm, rotary positions on a part of each head, and a head with a \
+         bias.",
         GptJKeys::KEYS,
     );
 
@@ -102,22 +88,20 @@ impl Family for GptJ {
         let [hidden_size, heads] =
             [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
         let head_dim = head_dim(hidden_size, heads)?;
-        let turned = *keys.rotary_dim.get_or_insert(64);
+        let turned = keys.rotary_dim.unwrap_or_default();
         if !turned.is_multiple_of(2) || turned > head_dim {
             return Err(format!(
                 "rotary_dim {turned} of heads of {head_dim} elements: rotary positions turn elements in pairs; make \
                  it even and at most {head_dim}"
             ));
         }
-        if *keys.tie_word_embeddings.get_or_insert(false) {
+        if keys.tie_word_embeddings == Some(true) {
             return Err(
                 "tie_word_embeddings is true, and GPT-J's head has a weight and a bias of its own; remove the key"
                     .into(),
             );
         }
         keys.intermediate_size.get_or_insert(4 * hidden_size);
-        keys.max_position_embeddings.get_or_insert(2048);
-        keys.layer_norm_eps.get_or_insert(1e-5);
         Ok(())
     }
 
@@ -132,20 +116,7 @@ impl Family for GptJ {
 
     fn outline(config: &GptJConfig) -> Outline {
         Outline {
-            shape: DecoderSizes {
-                vocab_size: config.vocab_size,
-                hidden_size: config.hidden_size,
-                intermediate_size: config.intermediate_size,
-                layers: config.num_hidden_layers,
-                heads: config.num_attention_heads,
-                kv_heads: config.num_attention_heads,
-                head_dim: config.head_dim(),
-                max_positions: config.max_position_embeddings,
-                gated: false,
-                tied: false,
-                parameters: 0,
-                portable: true,
-            },
+            shape: config.sizes(),
             tokens: "transformer.wte",
             blocks: "transformer.h",
             norm: "transformer.ln_f",
@@ -155,12 +126,10 @@ impl Family for GptJ {
         }
     }
 
-    fn operators(config: &GptJConfig, setting: &Setting, tuning: &Tuning) -> Operators {
-        let [vocab, hidden, inner] =
-            [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
-        let [vocab, inner] = [vocab, inner].map(|size| setting.part(size));
+    fn block_operators(config: &GptJConfig, setting: &Setting, tuning: &Tuning) -> Vec<Cost> {
+        let [hidden, inner] = [config.hidden_size, config.intermediate_size].map(|size| size as u64);
+        let inner = setting.part(inner);
         let linear = |layer, sizes, bias| linear_cost(setting, tuning, layer, sizes, bias, Self::LAYOUT);
-        let norm = || norm::cost(setting, hidden, 2);
         let sizes = config.attention().of_rank(setting);
         let [columns, _] = sizes.columns();
         let [projections, attended] = RotaryAttention::cost(setting, tuning, &sizes);
@@ -170,23 +139,9 @@ impl Family for GptJ {
             gelu::cost(setting, inner),
             linear(("fc_out", Side::Inputs), [inner, hidden], true),
         ];
-        let copy = || copy_cost(setting, hidden);
         let summed = |layers: &[Cost]| [layers, &sum_cost(setting, hidden, setting.element())].concat();
         let both = Cost::branches(&[&summed(&attention), &summed(&mlp)]);
-        Operators {
-            first: [
-                vec![embedding::cost(setting, [vocab, hidden], false)],
-                sum_cost(setting, hidden, setting.stored),
-            ]
-            .concat(),
-            block: vec![Cost::residual(&[vec![norm()], copy(), vec![both]].concat())],
-            blocks: config.num_hidden_layers,
-            last: [vec![norm()], copy(), vec![head_cost(setting, tuning, [vocab, hidden], false, true)]]
-                .concat(),
-            batch: batch_bytes(setting),
-            // Cosines and sines of every position.
-            tables: setting.sequence * config.rotary_dim as u64 * 4,
-        }
+        vec![Cost::residual(&[Self::outline(config).norm_cost(setting), vec![both]].concat())]
     }
 }
 

@@ -1,5 +1,5 @@
-//! Llama (Touvron et al. 2023) and Qwen2 (Yang et al. 2024): RMSNorm, rotary positions, grouped queries and
-//! SwiGLU; Qwen2 has biases on q, k and v.
+//! Llama (Touvron et al. 2023) and Qwen2 (Yang et al. 2024): RMSNorm, rotary positions, grouped-query attention and SwiGLU.
+//! Qwen2 has biases on q, k and v.
 
 mod mlp;
 
@@ -10,20 +10,15 @@ use serde_json::{Map, Value, json};
 use mlp::Mlp;
 
 use super::Family;
-use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, RotaryAttention, RotarySizes, batch_bytes,
-    head_cost,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, RotaryAttention, RotarySizes,
 };
-use crate::ops::attention::HeadSizes;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
 use crate::ops::rope::Pairs;
-use crate::ops::tensor_parallel::{copy_cost, sum_cost};
-use crate::ops::{embedding, norm};
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
@@ -60,26 +55,23 @@ dimensions! {
         rms_norm_eps: f64 = size(POSITIVE).default(Number(1e-6)), "rms_norm_eps";
         /// Whether the output projection is the embedding.
         tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
-        /// Whether the query, key and value projections have biases: a matter of the kind.
+        /// Whether the query, key and value projections have biases; the kind decides it.
         attention_bias: bool = size(Values::Bool).default(Depends("true of qwen2, false of llama")), "";
     }
 }
 
 impl LlamaConfig {
+    fn shape(&self) -> DecoderSizes {
+        let (kv_heads, head_dim) = (self.num_key_value_heads, self.head_dim);
+        DecoderSizes { kv_heads, head_dim, gated: true, ..self.sizes() }
+    }
+
     fn attention(&self) -> RotarySizes {
-        let [hidden, heads, kv_heads, head_dim] =
-            [self.hidden_size, self.num_attention_heads, self.num_key_value_heads, self.head_dim]
-                .map(|size| size as u64);
-        RotarySizes {
-            hidden,
-            heads: HeadSizes { heads, kv_heads, head_dim },
-            pairs: Pairs::halves(self.head_dim),
-            bias: self.attention_bias,
-        }
+        self.shape().rotary(Pairs::halves(self.head_dim), self.attention_bias)
     }
 }
 
-/// `BIASES`: on the query, key and value projections.
+/// `BIASES`: whether the query, key and value projections have biases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LlamaLike<const BIASES: bool>;
 
@@ -140,9 +132,6 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             ));
         }
         keys.max_position_embeddings.get_or_insert(if BIASES { 32_768 } else { 2048 });
-        keys.rope_theta.get_or_insert(10_000.0);
-        keys.rms_norm_eps.get_or_insert(1e-6);
-        keys.tie_word_embeddings.get_or_insert(false);
         Ok(())
     }
 
@@ -176,20 +165,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
 
     fn outline(config: &LlamaConfig) -> Outline {
         Outline {
-            shape: DecoderSizes {
-                vocab_size: config.vocab_size,
-                hidden_size: config.hidden_size,
-                intermediate_size: config.intermediate_size,
-                layers: config.num_hidden_layers,
-                heads: config.num_attention_heads,
-                kv_heads: config.num_key_value_heads,
-                head_dim: config.head_dim,
-                max_positions: config.max_position_embeddings,
-                gated: true,
-                tied: config.tie_word_embeddings,
-                parameters: 0,
-                portable: true,
-            },
+            shape: config.shape(),
             tokens: "model.embed_tokens",
             blocks: "model.layers",
             norm: "model.norm",
@@ -199,36 +175,19 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         }
     }
 
-    fn operators(config: &LlamaConfig, setting: &Setting, tuning: &Tuning) -> Operators {
-        let [vocab, hidden, inner] =
-            [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
-        let [vocab, inner] = [vocab, inner].map(|size| setting.part(size));
+    fn block_operators(config: &LlamaConfig, setting: &Setting, tuning: &Tuning) -> Vec<Cost> {
+        let outline = Self::outline(config);
+        let [hidden, inner] = [config.hidden_size, config.intermediate_size].map(|size| size as u64);
         let sizes = config.attention().of_rank(setting);
         let [queries, _] = sizes.columns();
-        let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
         let [projections, attention] = RotaryAttention::cost(setting, tuning, &sizes);
         let output =
             linear_cost(setting, tuning, ("o_proj", Side::Inputs), [queries, hidden], false, Self::LAYOUT);
-        let norm = || norm::cost(setting, hidden, 1);
-        let divided = |layers: Vec<Cost>| Cost::residual(&[vec![norm()], copy(), layers, sum()].concat());
-        let tied = config.tie_word_embeddings && tuning.classes.is_none();
-        Operators {
-            first: [
-                vec![embedding::cost(setting, [vocab, hidden], tied)],
-                sum_cost(setting, hidden, setting.stored),
-            ]
-            .concat(),
-            block: vec![
-                divided(vec![projections, attention, output]),
-                divided(vec![mlp::cost(setting, tuning, [hidden, inner])]),
-            ],
-            blocks: config.num_hidden_layers,
-            last: [vec![norm()], copy(), vec![head_cost(setting, tuning, [vocab, hidden], tied, false)]]
-                .concat(),
-            batch: batch_bytes(setting),
-            // Cosines and sines of every position.
-            tables: setting.sequence * sizes.heads.head_dim * 4,
-        }
+        let mlp = mlp::cost(setting, tuning, [hidden, setting.part(inner)]);
+        vec![
+            outline.residual_cost(setting, vec![projections, attention, output]),
+            outline.residual_cost(setting, vec![mlp]),
+        ]
     }
 }
 

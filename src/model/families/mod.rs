@@ -14,10 +14,9 @@ pub use gpt2::{Gpt2, Gpt2Config, LearnedOrSinusoidal};
 pub use gptj::{GptJ, GptJConfig};
 pub use llama::{Llama, LlamaConfig, Qwen2};
 
-use super::Operators;
 use super::config::ConfigFile;
 use super::language::{Block, Outline};
-use crate::ops::cost::Setting;
+use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::params::table::Tuning;
 use crate::words::Section;
@@ -44,29 +43,30 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
 
     type Config: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// The same as written, each dimension absent or present.
+    /// The dimensions as they are written, each absent or present.
     type Keys: Serialize + DeserializeOwned;
 
     type Block: Block<Config = Self::Config>;
 
-    /// Fills in what is not written, as transformers does; what is required is there.
+    /// Fills in the dimensions that depend on others, as transformers does. All others have a value: the one that is
+    /// written, or the default of their key.
     ///
     /// # Errors
-    /// When dimensions do not go with each other.
+    /// When dimensions do not go together.
     fn complete(keys: &mut Self::Keys) -> Result<(), String>;
 
-    /// Refuses what a `config.json` may ask for and the family does not compute, and reads what is not written
-    /// there as the dimensions name it.
+    /// Refuses what a `config.json` may ask for but the family does not compute, and adds to `written` the dimensions
+    /// that stand there in another form.
     ///
     /// # Errors
     /// The key, and what is supported.
     fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), String>;
 
-    /// Adds to the dimensions what else a `config.json` must have: the other way round than [`read`](Self::read).
+    /// The inverse of [`read`](Self::read): adds what else a `config.json` must have besides the dimensions.
     fn write(config: &Self::Config, file: &mut Map<String, Value>);
 
     fn outline(config: &Self::Config) -> Outline;
 
-    /// The operators with the adapters of `tuning`, in the order of forward.
-    fn operators(config: &Self::Config, setting: &Setting, tuning: &Tuning) -> Operators;
+    /// The operators of a block with the adapters of `tuning`, in the order of forward.
+    fn block_operators(config: &Self::Config, setting: &Setting, tuning: &Tuning) -> Vec<Cost>;
 }

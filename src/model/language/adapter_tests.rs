@@ -8,9 +8,9 @@ use burn::tensor::{DType, Tensor};
 use super::Computation;
 use crate::data::Collated;
 use crate::device::drawing;
-use crate::model::Network;
 use crate::model::config::from_hugging_face;
 use crate::model::families::{Family, Gpt2, Qwen2};
+use crate::model::{Network, Parts};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{self, Arithmetic, Layer, Weight, WeightLayout, dense};
 use crate::ops::{Checkpoint, Ops};
@@ -81,7 +81,7 @@ fn trained<F: Family>(
         updates: true,
         recomputes: blocks > 0,
     };
-    let network = model.network(24, &source, computation, Some(placement));
+    let network = model.network(24, &source, computation, (Some(placement), None), Parts::Whole);
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let sgd = OptimizerConfig::Sgd(Sgd { lr: 0.1, ..Sgd::default() });
     let mut residence = Residence::new(network, parts, &sgd, placement, false);

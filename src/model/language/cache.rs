@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-/// Of one layer: keys and values [batch, capacity, columns] each, of which the first `tokens` of each sequence are there.
+/// The keys and values of one layer, [batch, capacity, columns] each. The first `tokens` of each sequence are filled.
 #[derive(Clone, Debug)]
 struct Kept {
     keys: Tensor<3>,

@@ -9,12 +9,10 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{DType, Tensor};
 
-use modules::Modules;
+use modules::{Modules, retain};
 
-use super::parts::NormKind;
 use super::positions::{PositionalEncoding, Positions};
-use super::staged::{HERE, retain};
-use super::{Block, Cache, Computation, Context, DecoderSizes, LayerCache, Tokens};
+use super::{Block, Cache, Computation, Context, HERE, LayerCache, Outline, Tokens};
 use crate::model::Parts;
 use crate::model::families::Family;
 use crate::ops::attention::Heads;
@@ -29,22 +27,6 @@ use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::residence::{Compute, Offloaded, Placement, Shard, Sharding};
 use crate::world::Group as Ranks;
-
-/// A family's sizes, and the names and kinds of its modules other than blocks.
-#[derive(Clone, Debug)]
-pub struct Outline {
-    pub shape: DecoderSizes,
-    /// The embedding of tokens.
-    pub tokens: &'static str,
-    /// The blocks, each with its number behind this.
-    pub blocks: &'static str,
-    /// After the last block.
-    pub norm: &'static str,
-    pub norm_kind: NormKind,
-    pub positions: Positions,
-    /// Whether a head of its own has a bias.
-    pub head_bias: bool,
-}
 
 #[derive(Module, Debug)]
 pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
@@ -63,15 +45,15 @@ pub(super) struct Rest {
     pub(super) computation: Computation,
     rotation: Option<Rotation>,
     sinusoids: Option<PositionalEncoding>,
-    /// Before each sample.
+    /// How many stand before each sample.
     virtual_tokens: usize,
     pub(super) offloaded: Option<Offloaded>,
-    /// Of the parameters that are here.
+    /// The parameters that this process has.
     pub(super) table: Arc<Table>,
     pub(super) parts: Parts,
-    /// Those that layers are divided among.
+    /// The ranks that layers are divided among.
     ranks: Ranks,
-    /// The same of the head: a classifier is small, and every rank has it whole.
+    /// The ranks that the head is divided among: a classifier is small, and every rank has it whole.
     pub(super) ranks_of_head: Ranks,
 }
 
@@ -88,8 +70,8 @@ impl fmt::Debug for MadeAnew {
 }
 
 impl<F: Family> Decoder<F> {
-    /// Positions up to `positions` can be read; learned ones are as many as the configuration says. The blocks go
-    /// where one of their `homes` says; of a network in `parts` only those are here.
+    /// A decoder that reads `positions` positions; learned ones are as many as the configuration says. The blocks live
+    /// where `placement` says, or divided among the ranks of `sharding`. This process has only these `parts`.
     pub fn new(
         config: &F::Config,
         positions: usize,
@@ -153,7 +135,7 @@ impl<F: Family> Decoder<F> {
         Self { modules, family: PhantomData, rest }
     }
 
-    /// The parameters of a network whose first `layers` blocks there are.
+    /// The parameters of a decoder of `layers` blocks.
     pub fn table(config: &F::Config, layers: usize, dtype: DType, tuning: &Tuning) -> Table {
         let outline = F::outline(config);
         Table::record(dtype, tuning, |source| {
@@ -163,7 +145,7 @@ impl<F: Family> Decoder<F> {
         })
     }
 
-    /// Layers that attend.
+    /// The number of blocks.
     pub fn layers(&self) -> usize {
         self.rest.outline.shape.layers
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Gradients, Tensor};
 
-use super::{Computation, Decoder};
+use super::Computation;
 use crate::data::Collated;
-use crate::model::Network;
 use crate::model::config::from_hugging_face;
 use crate::model::families::{Family, Gpt2, Qwen2};
+use crate::model::{Network, Parts};
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{AdamW, OptimizerConfig, StepSize, clip_factor};
@@ -72,7 +72,7 @@ fn in_segments<F: Family>(
     let computation = Computation::new(Arithmetic::of(Compute::Fp32), Ops::default(), checkpoint);
     let placement =
         Placement { offload, device: DEVICE, accumulates: true, updates: true, recomputes: blocks > 0 };
-    let network: Decoder<F> = model.network(24, &source, computation, Some(placement));
+    let network = model.network(24, &source, computation, (Some(placement), None), Parts::Whole);
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let config = OptimizerConfig::AdamW(AdamW { lr: 1e-2, ..AdamW::default() });
     let mut residence = Residence::new(network, parts, &config, placement, clip.is_some());

@@ -2,8 +2,7 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 
-use super::Decoder;
-use super::staged::HERE;
+use super::{Decoder, HERE};
 use crate::model::families::Family;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
@@ -15,8 +14,8 @@ use crate::params::table::Tuning;
 use crate::world::Group;
 
 impl<F: Family> Decoder<F> {
-    /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones, which
-    /// [`head_columns`] counts.
+    /// What the head reads and its weight [vocab, hidden_size]. A bias is the weight of one more column, of ones; see
+    /// [`ALIGNED`].
     pub(super) fn with_head(&self, hidden: Tensor<2>) -> (Tensor<2>, Weight) {
         let Some(head) = &self.modules.head else {
             return (hidden, weight(&self.modules.tokens.as_ref().expect(HERE).weight));
@@ -50,12 +49,8 @@ fn gathered(logits: Tensor<2>, ranks: &Group) -> Tensor<2> {
     all.swap_dims(0, 1).reshape([rows, ranks.size() * columns])
 }
 
-/// Columns of a head's weight with those of its bias: rows are as well aligned as before, so products are as fast.
-pub fn head_columns(hidden: usize, bias: bool) -> usize {
-    if bias { hidden + ALIGNED } else { hidden }
-}
-
-/// Elements: 16 bytes of the narrowest type, or a multiple.
+/// Columns that a bias adds to the head's weight: its own, and zeros that keep rows as well aligned as before, so that
+/// products are as fast. 16 bytes of the narrowest type, or a multiple.
 const ALIGNED: usize = 8;
 
 /// The columns of a matrix, one more, and zeros.
@@ -65,9 +60,9 @@ fn aligned(mut parts: Vec<Tensor<2>>) -> Tensor<2> {
     Tensor::cat(parts, 1)
 }
 
-/// From the last norm's result [tokens, hidden] to the loss. A `bias` is a column of the weight, and of what it is
-/// multiplied by: both are put together anew in every forward, and backward takes their gradients apart. A classifier
-/// of `tuning` in its place has no bias, and is trained.
+/// What the head costs with its loss, from the last norm's result [tokens, hidden]. Every forward joins a `bias` to the
+/// weight as a column, and ones to what the head reads; backward takes their gradients apart. A classifier of `tuning`
+/// in the place of the head has no bias, and is trained.
 pub fn head_cost(
     setting: &Setting,
     tuning: &Tuning,
@@ -82,10 +77,15 @@ pub fn head_cost(
     if !bias || tied {
         return cross_entropy::cost(setting, [vocab, hidden], tied);
     }
-    let columns = head_columns(hidden as usize, bias) as u64;
-    let loss = cross_entropy::cost(setting, [vocab, columns], false);
+    let columns = hidden + ALIGNED as u64;
+    let Trained { weights, biases } = setting.trained;
+    // The matrix of both has a gradient where one of them is trained.
+    let joint = Setting { trained: Trained { weights: weights || biases, biases }, ..*setting };
+    let loss = cross_entropy::cost(&joint, [vocab, columns], false);
     let parameters = vocab * (hidden + 1);
-    let trained = if setting.trained.weights { parameters } else { 0 };
+    let tensors =
+        Tensors::matrices(u64::from(weights), [vocab, hidden]) + Tensors::vectors(u64::from(biases), vocab);
+    let trained = tensors.elements;
     let joined = vocab * columns * setting.stored;
     let (x, y) = (setting.activation(hidden), setting.activation(columns));
     let apart = Moment::workspace(x + trained * setting.stored);
@@ -96,10 +96,10 @@ pub fn head_cost(
     let cost = Cost::sequence(&[join, loss]);
     Cost {
         parameters,
-        trained: Tensors::matrices(u64::from(trained > 0), [vocab, hidden])
-            + Tensors::vectors(u64::from(trained > 0), vocab),
-        largest: if trained > 0 { vocab * hidden } else { 0 },
+        trained: tensors,
+        largest: if weights { vocab * hidden } else { trained },
         weights: parameters * setting.stored,
+        gradients: if weights { cost.gradients } else { trained * setting.stored },
         flops: Flops { forward, backward, recompute },
         ..cost
     }

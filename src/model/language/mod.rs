@@ -1,30 +1,32 @@
-//! Causal language models: what they read, and what training and generation need of them.
+//! Causal language models: their batches, their modules, and what training and generation need of them.
 
 mod block;
 mod cache;
 mod decoder;
 mod head;
+mod outline;
 pub mod parts;
 mod positions;
 mod prefix;
 mod rotary;
 mod sizes;
-mod staged;
 mod training;
 
 use burn::tensor::{Device, Int, Tensor};
 
 pub use block::{Block, Context};
 pub use cache::{Cache, LayerCache};
-pub use decoder::{Decoder, Outline};
-pub use head::{head_columns, head_cost};
+pub use decoder::Decoder;
+pub use outline::Outline;
 pub use positions::Positions;
 pub use prefix::Prefix;
 pub use rotary::{RotaryAttention, RotarySizes};
 pub use sizes::DecoderSizes;
 
+/// Why a module that a process asks for is there.
+const HERE: &str = "a process computes only the parts of the network that it has";
+
 use crate::ops::attention::{Mask, attend_cached, attention};
-use crate::ops::cost::Setting;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
 use crate::ops::virtual_tokens::VirtualRows;
@@ -104,12 +106,6 @@ pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerC
             }
         }
     }
-}
-
-/// Bytes of a micro-batch: ids of tokens and of positions, each with the order in which gradients are added, and
-/// labels.
-pub fn batch_bytes(setting: &Setting) -> u64 {
-    9 * 4 * setting.tokens()
 }
 
 #[cfg(test)]

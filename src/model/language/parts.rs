@@ -11,7 +11,7 @@ use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_gelu, d
 use crate::ops::embedding::{Ids, embedding, embedding_of_part};
 use crate::ops::gelu::gelu;
 use crate::ops::lora::{self, LoraLayer, lora_side_by_side};
-use crate::ops::norm::norm;
+use crate::ops::norm::{self, norm};
 use crate::ops::tensor_parallel::{sent_of_copy, sum_over_ranks};
 use crate::params::source::{Init, Source};
 use crate::params::split::{Side, Split};
@@ -225,6 +225,17 @@ pub struct Norm {
 pub enum NormKind {
     Rms(f64),
     Layer(f64),
+}
+
+impl NormKind {
+    /// What a norm of rows of `hidden` columns costs: it keeps a number of each row for backward, or mean and root.
+    pub fn cost(self, setting: &Setting, hidden: u64) -> Cost {
+        let numbers = match self {
+            Self::Rms(_) => 1,
+            Self::Layer(_) => 2,
+        };
+        norm::cost(setting, hidden, numbers)
+    }
 }
 
 impl Norm {

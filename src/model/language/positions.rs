@@ -1,4 +1,4 @@
-//! Where the positions of tokens enter a network.
+//! [`Positions`]: how a network sees the positions of its tokens.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
@@ -16,8 +16,7 @@ pub enum Positions {
 }
 
 /// Sinusoidal positions (Vaswani et al. 2017), added to √hidden_size times the tokens' vectors:
-/// PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i + 1) the
-/// cosine.
+/// PE(p, 2i) = sin(p / 10000^(2i/d)), and PE(p, 2i + 1) is the cosine.
 #[derive(Clone, Debug)]
 pub struct PositionalEncoding {
     /// [positions, hidden_size] in fp32.

@@ -1,4 +1,4 @@
-//! [`Prefix`]: the keys and values of virtual tokens in one layer's attention, where they are trained.
+//! [`Prefix`]: the trained keys and values of virtual tokens in one layer's attention.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -20,26 +20,26 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Of an attention with so many columns of keys; `None` where the source's tuning has no prefix.
+    /// For attention with this many columns of keys; `None` where the source's tuning has no prefix.
     pub fn new(source: &Source, columns: usize) -> Option<Self> {
         let Some(VirtualTokens::KeysAndValues(count)) = source.tuning().virtual_tokens else { return None };
         let source = source.within(Group::Adapter);
         Some(Self { vectors: source.parameter("prefix", [count, 2 * columns], Init::Normal(DEVIATION)) })
     }
 
-    /// q, k and v side by side, with those of virtual tokens in their rows.
-    pub fn within(&self, qkv: Tensor<2>, context: &Context) -> Tensor<2> {
-        let Some(rows) = &context.virtual_rows else { return qkv };
+    /// q, k and v side by side, with those of the prefix in the rows of virtual tokens.
+    pub fn within(prefix: &Option<Self>, qkv: Tensor<2>, context: &Context) -> Tensor<2> {
+        let (Some(prefix), Some(rows)) = (prefix, &context.virtual_rows) else { return qkv };
         let queries = context.heads.columns();
-        with_virtual(OperatorName::Attention, qkv, self.vectors.val(), rows, queries)
+        with_virtual(OperatorName::Attention, qkv, prefix.vectors.val(), rows, queries)
     }
 
-    /// k and v with those of virtual tokens in their rows.
-    pub fn keys_and_values(&self, both: [Tensor<2>; 2], context: &Context) -> [Tensor<2>; 2] {
-        let Some(rows) = &context.virtual_rows else { return both };
+    /// k and v, with those of the prefix in the rows of virtual tokens.
+    pub fn keys_and_values(prefix: &Option<Self>, both: [Tensor<2>; 2], context: &Context) -> [Tensor<2>; 2] {
+        let (Some(prefix), Some(rows)) = (prefix, &context.virtual_rows) else { return both };
         let (mut first, columns) = (0, context.heads.of_keys().columns());
         both.map(|x| {
-            let vectors = self.vectors.val().narrow(1, first, columns);
+            let vectors = prefix.vectors.val().narrow(1, first, columns);
             first += columns;
             with_virtual(OperatorName::Attention, x, vectors, rows, 0)
         })

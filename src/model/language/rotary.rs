@@ -76,20 +76,14 @@ impl RotaryAttention {
         if let Some(qkv) = side_by_side {
             let turned = heads.columns() + heads.of_keys().columns();
             let qkv = rope_first(qkv, turned, rotation, positions);
-            let qkv = match &self.prefix {
-                None => qkv,
-                Some(prefix) => prefix.within(qkv, context),
-            };
+            let qkv = Prefix::within(&self.prefix, qkv, context);
             return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
         }
         let turn = |x| rope(x, rotation, positions, ops.rope);
         let q = turn(self.q_proj.forward(x.clone(), computation));
         let k = turn(self.k_proj.forward(x.clone(), computation));
         let v = self.v_proj.forward(x, computation);
-        let [k, v] = match &self.prefix {
-            None => [k, v],
-            Some(prefix) => prefix.keys_and_values([k, v], context),
-        };
+        let [k, v] = Prefix::keys_and_values(&self.prefix, [k, v], context);
         attend([q, k, v], context, cache)
     }
 

@@ -1,15 +1,17 @@
-//! Training a language model: the loss of a batch, and evaluation on text it has not seen.
+//! Training of a language model: the loss of a batch, whole or in the stages of a pipeline, and evaluation on text that it
+//! has not seen.
 
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 
-use super::{Computation, Decoder, LmBatch};
+use super::{Block, Computation, Decoder, LmBatch};
 use crate::device::cuda::Input;
 use crate::measure::Evaluation;
 use crate::model::families::Family;
 use crate::model::{Inputs, Network, Output, Part};
 use crate::ops::cross_entropy::{self, divided_cross_entropy, linear_cross_entropy};
+use crate::ops::segment::in_segments;
 use crate::params::table::Table;
 use crate::residence::Offloaded;
 
@@ -32,15 +34,29 @@ impl<F: Family> Network for Decoder<F> {
     }
 
     fn part(&self, part: &Part, batch: &LmBatch, x: Option<Tensor<2>>) -> Output {
-        self.of_part(part, batch, x)
+        let context = self.context(&batch.tokens);
+        let x = x.unwrap_or_else(|| self.embed(&batch.tokens));
+        let first = self.rest.parts.blocks_before(part.blocks.start);
+        let blocks = &self.modules.blocks[first..first + part.blocks.len()];
+        let size = match context.computation.checkpoint.blocks {
+            // One segment would be the part itself, which is computed again already.
+            size if part.is_recomputed && size >= blocks.len() => 0,
+            size => size,
+        };
+        let x = in_segments(blocks, size, x, move |block, x| block.forward(x, &context, None));
+        if part.is_last { Output::Loss(self.loss_of(self.norm(x), batch)) } else { Output::Hidden(x) }
     }
 
+    /// In the type of the residual stream: that of the embedding.
     fn between(&self, batch: &LmBatch) -> ([usize; 2], DType) {
-        self.between_parts(&batch.tokens)
+        let (tokens, hidden) = (&batch.tokens, self.rest.outline.shape.hidden_size);
+        ([tokens.batch * tokens.sequence, hidden], self.rest.table.entries[0].dtype)
     }
 
+    /// The embedding where it is the head too.
     fn tied(&self) -> Option<String> {
-        self.tied_embedding()
+        let outline = &self.rest.outline;
+        (outline.shape.tied && self.modules.head.is_none()).then(|| format!("{}.weight", outline.tokens))
     }
 
     fn parameters(&self) -> &Arc<Table> {

@@ -18,7 +18,7 @@ pub struct Split {
     pub q: Tensor<3>,
     pub k: Tensor<3>,
     pub v: Tensor<3>,
-    /// Of the queries.
+    /// The queries' heads.
     pub heads: Heads,
     /// Queries of a block; `None`: as many as [`block`] says.
     pub block: Option<usize>,

@@ -10,17 +10,10 @@ use crate::ops::product::composed_product;
 use crate::ops::{narrow, wide};
 
 /// As [`super::attention`].
-pub fn attention(
-    q: Tensor<2>,
-    k: Tensor<2>,
-    v: Tensor<2>,
-    heads: Heads,
-    mask: &Mask,
-    arithmetic: Arithmetic,
-) -> Tensor<2> {
+pub fn attention(qkv: [Tensor<2>; 3], heads: Heads, mask: &Mask, arithmetic: Arithmetic) -> Tensor<2> {
     let _scope = OperatorName::Attention.scope();
     let keys = heads.of_keys();
-    let [q, k, v] = [q, k, v].map(|x| narrow(x, arithmetic.dtype));
+    let [q, k, v] = qkv.map(|x| narrow(x, arithmetic.dtype));
     let (q, k, v) = (heads.split_composed(q, 0), keys.split_composed(k, 0), keys.split_composed(v, 0));
     let scale = 1.0 / (heads.head_dim as f64).sqrt();
     let scores =

@@ -84,7 +84,7 @@ fn fused(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSizes) 
     .named(OperatorName::Attention, setting)
 }
 
-/// With QKᵀ computed again so many times.
+/// The cost when backward computes QKᵀ `again` times.
 fn with_scores(setting: &Setting, sizes: HeadSizes, scores: Scores, again: f64) -> Cost {
     let HeadSizes { heads, kv_heads, head_dim } = sizes;
     let (queries, keys) = (heads * head_dim, kv_heads * head_dim);

@@ -3,11 +3,11 @@
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 
-use super::{Columns, Heads, Mask, target};
+use super::{Columns, Heads, Mask};
 use crate::device::cuda::flash::{self, Attended, Inputs, Kernels, Output};
 use crate::device::cuda::{Gpu, decode};
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
-use crate::ops::narrow;
+use crate::ops::{narrow, unwritten};
 
 impl From<Heads> for Attended {
     fn from(Heads { batch, sequence, kv_heads, group, head_dim }: Heads) -> Self {
@@ -50,7 +50,7 @@ pub struct Fused {
 }
 
 impl Fused {
-    /// With the result.
+    /// Returns what backward needs, and the result.
     pub fn attend(
         kernels: Kernels,
         inputs: &[Tensor<2>],
@@ -71,7 +71,7 @@ impl Fused {
         let Self { kernels, heads, columns, inputs, output } = self;
         let gradients: [CubeTensor; N] = std::array::from_fn(|of| {
             let part = columns.iter().position(|(tensor, _)| *tensor == of).expect("a part in each tensor");
-            cube(target(inputs.dims(part), g.dtype(), &g))
+            cube(unwritten(inputs.dims(part), g.dtype(), &g))
         });
         let parts =
             columns.map(|(tensor, first)| flash::ColumnSlice { tensor: gradients[tensor].clone(), first });

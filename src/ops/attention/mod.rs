@@ -29,13 +29,12 @@ mod softmax;
 
 use burn::tensor::{DType, Int, Tensor};
 
-use super::backend::{cube, on_cuda, uncube};
+use super::backend::on_cuda;
 use super::cpu;
 use super::dense::Arithmetic;
 use super::function::custom;
-use super::kernels::launch::empty;
 use super::name::OperatorName;
-use super::{Operator, Ops, narrow};
+use super::{Operator, Ops, narrow, unwritten};
 use crate::device::cuda::{Gpu, flash};
 use crate::device::dtype;
 use crate::words::{Compute, DeviceId};
@@ -51,7 +50,7 @@ pub struct Mask {
     /// [batch, sequence]: where each token's segment begins in its sequence; tokens see each other only within a
     /// segment. Padding is a segment of its own, and so is each packed sample; `None`: one segment.
     pub starts: Option<Tensor<2, Int>>,
-    /// Of one packed sequence: the same samples as batches of their own.
+    /// The samples of one packed sequence as batches of their own.
     pub packing: Option<Packing>,
 }
 
@@ -105,7 +104,7 @@ pub fn attention(
 ) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
     match way {
-        Way::Plain => composed::attention(q, k, v, heads, mask, arithmetic),
+        Way::Plain => composed::attention([q, k, v], heads, mask, arithmetic),
         way => with_backward([q, k, v], [(0, 0), (1, 0), (2, 0)], heads, mask, arithmetic, way),
     }
 }
@@ -122,8 +121,8 @@ pub fn attention_packed(
     let (queries, keys) = (heads.columns(), heads.of_keys().columns());
     if way == Way::Plain {
         let part = |start, length| qkv.clone().narrow(1, start, length);
-        let (q, k, v) = (part(0, queries), part(queries, keys), part(queries + keys, keys));
-        return composed::attention(q, k, v, heads, mask, arithmetic);
+        let qkv = [part(0, queries), part(queries, keys), part(queries + keys, keys)];
+        return composed::attention(qkv, heads, mask, arithmetic);
     }
     with_backward([qkv], [(0, 0), (0, queries), (0, queries + keys)], heads, mask, arithmetic, way)
 }
@@ -169,7 +168,7 @@ fn with_backward<const N: usize>(
             }
             (None, Some(packing)) => {
                 let rows = [inputs[0].dims()[0], heads.columns()];
-                let mut o = target(rows, arithmetic.dtype, &inputs[0]);
+                let mut o = unwritten(rows, arithmetic.dtype, &inputs[0]);
                 for (heads, places) in packing.parts(heads) {
                     let split = Split::new(&inputs, columns, heads, Some(&places));
                     let part = attend(&split, &Mask::default(), 0, arithmetic);
@@ -185,7 +184,7 @@ fn with_backward<const N: usize>(
                 let of = [heads, heads.of_keys(), heads.of_keys()];
                 for ((part, heads), (tensor, column)) in parts.into_iter().zip(of).zip(columns) {
                     let (dims, dtype) = like[tensor];
-                    let whole = gradients[tensor].take().unwrap_or_else(|| target(dims, dtype, &part));
+                    let whole = gradients[tensor].take().unwrap_or_else(|| unwritten(dims, dtype, &part));
                     gradients[tensor] = Some(heads.merge_into(part, places, whole, column));
                 }
             };
@@ -209,16 +208,6 @@ fn with_backward<const N: usize>(
             gradients.map(|gradient| gradient.map(Tensor::into_dispatch))
         })
     })
-}
-
-/// A tensor on the device of `like`, into which parts are merged until they fill it.
-fn target<const D: usize>(dims: [usize; 2], dtype: DType, like: &Tensor<D>) -> Tensor<2> {
-    match on_cuda(like) {
-        // Burn's own would have gaps behind its rows, and what reads it next would first copy it without them.
-        true => uncube(empty(&cube(like.clone()), dims, dtype)),
-        // The CPU adds to what is there.
-        false => Tensor::zeros(dims, (&like.device(), dtype)),
-    }
 }
 
 /// Attention of new tokens over the keys and values of all tokens so far, without backward: q [batch · new, heads ·

@@ -54,12 +54,12 @@ impl Grain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
     pub buckets: Vec<Bucket>,
-    /// Of each place of each bucket's rows: the token there, or -1.
+    /// The token at each place of each bucket's rows, or -1.
     pub tokens: Vec<i32>,
 }
 
 impl Buckets {
-    /// Of samples of `lengths` tokens, which lie side by side in this order.
+    /// Packs samples of `lengths` tokens, which lie side by side in this order.
     pub fn of(lengths: &[usize], grain: Grain) -> Self {
         let rounded = |length: usize| length.next_multiple_of(grain.length);
         let mut classes: BTreeMap<usize, usize> = BTreeMap::new();

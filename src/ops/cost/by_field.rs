@@ -1,6 +1,6 @@
 //! [`by_field!`]: sums and multiples of structs, field by field.
 
-/// `by_field!(Add for S { a, b })` is S + S, and with `Mul` S · f64.
+/// `by_field!(Add for S { a, b })` is S + S, and with `Mul<T>` S · T.
 macro_rules! by_field {
     (Add for $of:ident { $($field:ident),+ }) => {
         impl std::ops::Add for $of {
@@ -11,11 +11,11 @@ macro_rules! by_field {
             }
         }
     };
-    (Mul for $of:ident { $($field:ident),+ }) => {
-        impl std::ops::Mul<f64> for $of {
+    (Mul<$by:ty> for $of:ident { $($field:ident),+ }) => {
+        impl std::ops::Mul<$by> for $of {
             type Output = Self;
 
-            fn mul(self, times: f64) -> Self {
+            fn mul(self, times: $by) -> Self {
                 Self { $($field: self.$field * times),+ }
             }
         }

@@ -22,13 +22,13 @@ impl KeptBy {
         self.0.iter().sum()
     }
 
-    /// Those who keep something.
+    /// The operators that keep something, with their bytes.
     pub fn iter(&self) -> impl Iterator<Item = (Option<OperatorName>, u64)> {
         let names = OperatorName::VARIANTS.iter().copied().map(Some).chain([None]);
         names.zip(self.0).filter(|(_, bytes)| *bytes > 0)
     }
 
-    /// With no more than `bytes` in all.
+    /// Takes away what is kept above `bytes` in all.
     pub fn at_most(mut self, bytes: u64) -> Self {
         let mut over = self.total().saturating_sub(bytes);
         for kept in &mut self.0 {

@@ -11,7 +11,7 @@ use crate::ops::name::OperatorName;
 pub struct Moment {
     /// Kept from forward to backward.
     pub kept: u64,
-    /// By whom, as far as operators are named.
+    /// What each named operator keeps of it.
     pub by: KeptBy,
     pub gradients: u64,
     pub workspace: u64,
@@ -63,7 +63,7 @@ by_field!(Add for Moment { kept, by, gradients, workspace });
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     pub forward: u64,
-    /// With what it repeats of forward.
+    /// Includes what backward repeats of forward.
     pub backward: u64,
 }
 
@@ -86,16 +86,16 @@ pub struct Flops {
 }
 
 impl Flops {
-    /// Of products that are differentiated by both operands: backward has two products for each of forward.
+    /// FLOPs of products that are differentiated by both operands: backward has two products for each of forward.
     pub fn of_products(forward: f64) -> Self {
         Self { forward, backward: 2.0 * forward, recompute: 0.0 }
     }
 
-    /// Of products by frozen matrices, which are differentiated by the other operand alone.
+    /// FLOPs of products with frozen matrices, which are differentiated by the other operand alone.
     pub fn of_frozen(forward: f64) -> Self {
         Self { forward, backward: forward, recompute: 0.0 }
     }
 }
 
 by_field!(Add for Flops { forward, backward, recompute });
-by_field!(Mul for Flops { forward, backward, recompute });
+by_field!(Mul<f64> for Flops { forward, backward, recompute });

@@ -5,7 +5,7 @@ use cpu_kernels::nf4::Packing;
 use crate::ops::{Level, Ops};
 use crate::words::{Compute, DeviceId};
 
-/// Which parameters of operators are trained; those of adapters are so always.
+/// Which parameters of operators are trained; those of adapters always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trained {
     /// Matrices, and the factors of norms.
@@ -126,7 +126,7 @@ impl Setting {
 #[derive(Clone, Copy, Debug)]
 pub struct WeightCost {
     pub elements: u64,
-    /// As it is stored.
+    /// Bytes of the stored weight, and of its gradient.
     pub bytes: u64,
     pub gradient: u64,
     /// Its copy in the compute type under autocast, as an operator keeps it until its backward,

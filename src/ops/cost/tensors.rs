@@ -1,7 +1,9 @@
 //! [`Tensors`]: the sizes of trained parameters that decide what an optimizer keeps of them.
 
 use std::iter::Sum;
-use std::ops::{Add, Mul};
+use std::ops::Add;
+
+use super::by_field::by_field;
 
 /// Tensors of fewer elements are small.
 pub const SMALL: u64 = 4096;
@@ -12,19 +14,19 @@ pub struct Tensors {
     /// How many there are.
     pub count: u64,
     pub elements: u64,
-    /// Those of small tensors.
+    /// Elements of small tensors.
     pub small: u64,
     /// Rows and columns of matrices, and the elements of vectors.
     pub sides: u64,
 }
 
 impl Tensors {
-    /// Of one shape.
+    /// So many matrices of one shape.
     pub fn matrices(count: u64, [rows, columns]: [u64; 2]) -> Self {
         Self { sides: count * (rows + columns), ..Self::vectors(count, rows * columns) }
     }
 
-    /// Of one length.
+    /// So many vectors of one length.
     pub fn vectors(count: u64, length: u64) -> Self {
         let elements = count * length;
         let small = if length < SMALL { elements } else { 0 };
@@ -38,31 +40,8 @@ impl Tensors {
     }
 }
 
-impl Add for Tensors {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            count: self.count + other.count,
-            elements: self.elements + other.elements,
-            small: self.small + other.small,
-            sides: self.sides + other.sides,
-        }
-    }
-}
-
-impl Mul<u64> for Tensors {
-    type Output = Self;
-
-    fn mul(self, count: u64) -> Self {
-        Self {
-            count: count * self.count,
-            elements: count * self.elements,
-            small: count * self.small,
-            sides: count * self.sides,
-        }
-    }
-}
+by_field!(Add for Tensors { count, elements, small, sides });
+by_field!(Mul<u64> for Tensors { count, elements, small, sides });
 
 impl Sum for Tensors {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {

@@ -5,7 +5,7 @@ use crate::ops::testing::operator_cost;
 use crate::ops::{Level, Ops};
 use crate::words::{Compute, DeviceId};
 
-/// With gradients of 7 bytes.
+/// An operator with gradients of 7 bytes.
 fn operator() -> Cost {
     Cost { gradients: 7, ..operator_cost() }
 }

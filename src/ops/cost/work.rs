@@ -23,7 +23,7 @@ pub struct Passes {
     /// When what backward needs is kept, and when nothing is.
     pub forward: Work,
     pub passing: Work,
-    /// With what it recomputes.
+    /// Includes what backward recomputes.
     pub backward: Work,
     pub optimizer: Work,
 }
@@ -33,9 +33,9 @@ pub struct Passes {
 pub struct Works([Passes; OperatorName::COUNT]);
 
 impl Cost {
-    /// The same with its work, and what it keeps, as those of the operator `name`. Each tensor that it takes, gives, keeps or reads as a
-    /// weight crosses memory once in each direction of the network: no order of its operations needs less, but a
-    /// kernel that computes it together with its neighbours, or a cache, may.
+    /// The same cost, with its work and what it keeps under the operator `name`. Each tensor that the operator takes,
+    /// gives, keeps or reads as a weight crosses memory once in each direction of the network. No order of its operations
+    /// needs less, but a cache may, or a kernel that computes it together with its neighbours.
     #[must_use]
     pub fn named(mut self, name: OperatorName, setting: &Setting) -> Self {
         let table = if self.flops.forward > 0.0 { self.weights } else { self.weights.min(self.output) };
@@ -97,14 +97,14 @@ impl Works {
         works
     }
 
-    /// Of operators that keep nothing and are computed again in backward.
+    /// The work where the operators keep nothing and backward computes them again.
     #[must_use]
     pub fn recomputed(self) -> Self {
         let again = |of: Passes| Passes { forward: of.passing, backward: of.forward + of.backward, ..of };
         Self(self.0.map(again))
     }
 
-    /// Of operators that have no backward.
+    /// The work where the operators have no backward.
     #[must_use]
     pub fn without_backward(self) -> Self {
         Self(self.0.map(|of| Passes { forward: of.passing, backward: Work::default(), ..of }))
@@ -126,9 +126,9 @@ impl IndexMut<OperatorName> for Works {
 }
 
 by_field!(Add for Work { operations, bytes, launches });
-by_field!(Mul for Work { operations, bytes, launches });
+by_field!(Mul<f64> for Work { operations, bytes, launches });
 by_field!(Add for Passes { forward, passing, backward, optimizer });
-by_field!(Mul for Passes { forward, passing, backward, optimizer });
+by_field!(Mul<f64> for Passes { forward, passing, backward, optimizer });
 
 impl Add for Works {
     type Output = Self;

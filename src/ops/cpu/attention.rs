@@ -1,4 +1,4 @@
-//! Attention, of heads where they lie: no tensor is split into heads or merged.
+//! Attention that reads and writes heads where they lie, so that no tensor is split into heads or merged.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -22,7 +22,8 @@ fn shape(heads: &Heads) -> Shape {
     Shape { kv_heads: heads.kv_heads, group: heads.group, head_dim: heads.head_dim }
 }
 
-/// What attends to itself: the rows of a batch, or the samples of a packed sequence, which lie side by side.
+/// The sequences that attend to themselves: the rows of a batch, or the samples of a packed sequence, which lie side by
+/// side.
 fn sequences(heads: &Heads, mask: &Mask) -> Vec<Sequence> {
     let tokens = |range: Range<usize>| Sequence { queries: range.clone(), keys: range };
     let Some(packing) = &mask.packing else {
@@ -71,6 +72,11 @@ pub fn attention<const N: usize>(
 ) -> Tensor<2> {
     let of = [heads, heads.of_keys(), heads.of_keys()];
     let sizes = inputs.each_ref().map(Tensor::dims);
+    for (i, size) in sizes.iter().enumerate() {
+        let widths = columns.iter().zip(&of).filter(|((tensor, _), _)| *tensor == i);
+        let expected = [heads.tokens(), widths.map(|(_, heads)| heads.columns()).sum()];
+        assert_eq!(*size, expected, "attention: q, k and v are all columns of all tokens");
+    }
     let plan = Plan {
         shape: shape(&heads),
         sequences: sequences(&heads, mask),
@@ -106,7 +112,8 @@ pub fn attention<const N: usize>(
             let g = kernels::Heads { data: numbers(&g), strides: plan.of_result };
             let mut gradients =
                 sizes.map(|[rows, columns]| Numbers::new(rows * columns, &plan.sequences, rows));
-            // SAFETY: q, k and v are other columns, of which a head is written whole; together they are all columns.
+            // SAFETY: q, k and v are other columns, of which a head is written whole; together they are all columns, as
+            // checked above.
             let gradients = unsafe {
                 let to =
                     plan.places.map(|(tensor, column, strides)| gradients[tensor].heads(column, strides));

@@ -151,7 +151,7 @@ fn on_cpu(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Moment
     [Moment::workspace(statistics + all), forward, of_tokens + gradients + Moment::workspace(highest)]
 }
 
-/// Of the chunks of the vocabulary.
+/// Sizes of the chunks of the vocabulary.
 struct Sizes {
     /// Entries of a chunk, and its logits.
     columns: u64,

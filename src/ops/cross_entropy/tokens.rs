@@ -35,7 +35,7 @@ const ALIGNMENT: usize = 64;
 pub struct Chunks {
     /// Tokens whose gradients are multiplied at once.
     pub gradients: usize,
-    /// Of these, tokens whose fp32 logits exist at once.
+    /// How many of these tokens have fp32 logits at once.
     pub logits: usize,
 }
 
@@ -76,11 +76,11 @@ pub fn gain(dtype: DType) -> f32 {
 
 /// What forward makes.
 pub struct Made {
-    /// Of each token, [tokens] in fp32; 0 for those not counted.
+    /// Each token's loss, [tokens] in fp32; 0 for tokens that are not counted.
     pub losses: CubeTensor,
     /// [`gain`] times the gradients of the sum of the losses, in fp32, where they are wanted.
     pub dh: Option<CubeTensor>,
-    /// Of the padded weight.
+    /// The gradient of the padded weight.
     pub dweight: Option<CubeTensor>,
 }
 
@@ -135,7 +135,7 @@ pub fn unpadded(dweight: CubeTensor, vocab: usize) -> CubeTensor {
     CubeTensor::new_contiguous(client, device, Shape::from([vocab, hidden]), handle, dtype)
 }
 
-/// Of so many tokens at most.
+/// Divides the tokens into parts of at most `size`.
 fn parts(all: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let end = all.end;
     all.step_by(size).map(move |first| first..end.min(first + size))

@@ -8,9 +8,8 @@ use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
 use crate::ops::cpu::{cross_entropy as cpu, integers};
 use crate::ops::dense::Arithmetic;
 use crate::ops::kernels::cross_entropy as kernels;
-use crate::ops::kernels::launch::empty;
-use crate::ops::narrow;
 use crate::ops::product::{plain, product, product_add, product_into, transpose};
+use crate::ops::{narrow, unwritten};
 
 /// The operands in the compute type.
 pub struct Head {
@@ -139,12 +138,4 @@ fn chunk_gradient(
         return uncube(kernels::chunk_gradient(cube(logits), &lse, &labels, first, &factor, dtype));
     }
     narrow(cpu::gradient(logits, lse, &integers(labels), first, factor.clone().into_scalar()), dtype)
-}
-
-/// A matrix on the device of `like`. Burn would align its rows on CUDA, and products would pack them.
-fn unwritten(dims: [usize; 2], dtype: DType, like: &Tensor<2>) -> Tensor<2> {
-    match on_cuda(like) {
-        true => uncube(empty(&cube(like.clone()), dims, dtype)),
-        false => Tensor::empty(dims, (&like.device(), dtype)),
-    }
 }

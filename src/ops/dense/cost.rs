@@ -4,9 +4,9 @@ use super::WeightLayout;
 use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::name::OperatorName;
 
-/// Where the weight is trained x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward
-/// makes dx, frees the cast, and makes dW; a bias is summed in two
-/// kernels, of blocks of tokens and of their sums.
+/// Where the weight is trained, x [tokens, inputs] is kept, and under autocast the weight in the compute type too. Backward
+/// makes dx, frees the cast, and makes dW. Two kernels sum a bias's gradient: one over blocks of tokens, one over the
+/// blocks' sums.
 pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
     let weight = setting.linear_weight(layout.shape(inputs, outputs));
     let bias = if bias { outputs } else { 0 };

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 
 use super::{Arithmetic, Weight, WeightLayout};
 use crate::device::cuda::{self, Operand, Output};
-use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::backend::{cube, has_blas, uncube};
 use crate::ops::function::{Earlier, custom_adding};
 use crate::ops::kernels::columns::column_sums;
 use crate::ops::kernels::launch::empty;
@@ -21,15 +21,14 @@ pub const LAYERS: usize = 3;
 
 /// Whether products can write side by side where x is.
 pub fn lies_side_by_side(x: &Tensor<2>) -> bool {
-    let values = || if x.is_autodiff() { x.clone().inner() } else { x.clone() };
-    on_cuda(x) && cuda::has_blas(&cube(values()))
+    has_blas(&if x.is_autodiff() { x.clone().inner() } else { x.clone() })
 }
 
 /// Three linear layers of x [tokens, inputs], all with a bias or none → [tokens, outputs of all], as
 /// [`dense`](super::dense) has each.
 ///
 /// # Panics
-/// Where [`lies_side_by_side`] does not hold.
+/// When [`lies_side_by_side`] does not hold.
 pub fn dense_side_by_side(
     x: Tensor<2>,
     layers: [(Weight, Option<Weight<1>>); LAYERS],
@@ -62,11 +61,11 @@ fn with_inputs<const N: usize>(
         let mut inputs = inputs.into_iter();
         let x = Tensor::<2>::from_dispatch(inputs.next().expect("x"));
         let (x_dtype, x) = (x.dtype(), rounded(x, dtype));
-        let of = |(stored, cast)| Weight { cast, ..Weight::from(Tensor::from_dispatch(stored)) };
+        let of = |(stored, cast)| Weight::new(Tensor::from_dispatch(stored), cast);
         let weights: Vec<Weight> = inputs.by_ref().take(LAYERS).zip(weight_casts).map(of).collect();
         let weight_dtype = weights[0].stored.dtype();
         let weights: Vec<_> = weights.into_iter().map(|weight| weight.narrow(dtype)).collect();
-        let of = |(stored, cast)| Weight { cast, ..Weight::from(Tensor::from_dispatch(stored)) };
+        let of = |(stored, cast)| Weight::new(Tensor::from_dispatch(stored), cast);
         let biases: Vec<Weight<1>> = inputs.zip(bias_casts).map(of).collect();
         let bias_dtype = biases.first().map(|bias| bias.stored.dtype());
         let biases = biases.into_iter().map(|bias| bias.narrow(dtype)).collect();

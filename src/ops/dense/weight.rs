@@ -90,6 +90,10 @@ pub struct Weight<const D: usize = 2> {
 }
 
 impl<const D: usize> Weight<D> {
+    pub fn new(stored: Tensor<D>, cast: Option<Tensor<D>>) -> Self {
+        Self { stored, cast, packed: None }
+    }
+
     /// As `dtype`; what is stored must be outside of autodiff's graph.
     pub fn narrow(self, dtype: DType) -> Tensor<D> {
         match (self.packed, self.cast) {
@@ -116,7 +120,7 @@ impl<const D: usize> Weight<D> {
 }
 
 impl Weight {
-    /// As it is multiplied.
+    /// The shape of the matrix that is multiplied, which a packed weight does not have itself.
     pub fn dims(&self) -> [usize; 2] {
         self.packed.unwrap_or_else(|| self.stored.dims())
     }
@@ -124,6 +128,6 @@ impl Weight {
 
 impl<const D: usize> From<Tensor<D>> for Weight<D> {
     fn from(stored: Tensor<D>) -> Self {
-        Self { stored, cast: None, packed: None }
+        Self::new(stored, None)
     }
 }

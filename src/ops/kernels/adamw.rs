@@ -15,7 +15,7 @@ pub const TOGETHER: u64 = cuda::TOGETHER as u64;
 #[derive(Default)]
 pub struct Pending {
     groups: Vec<Group>,
-    /// Of the parameter that comes next.
+    /// The low 16 bits of the next parameter's master.
     remainders: Option<CubeTensor>,
 }
 
@@ -32,31 +32,8 @@ struct Group {
 }
 
 impl Pending {
-    /// One step of `torch.optim.AdamW`:
-    ///
-    /// ```text
-    /// g ← clip · g,  p ← p · decay
-    /// m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²
-    /// p ← p − rate · m / (√v / correction + eps)
-    /// ```
-    ///
-    /// p, g, m and v of one shape, p and g of any float types, m and v f32; clip \[1\] f32, or 1 without it.
-    /// shared \[3\] f32 holds whether the step is applied, 1 − β₁ᵗ and 1 − β₂ᵗ: with it rate is divided by the second
-    /// and correction multiplied by the root of the third, and where the first is 0, p, m and v stay as they are.
-    /// Returns p, m and v, each in its own memory where nobody else holds it. They hold the result when the launch
-    /// has been made.
-    pub fn adamw(
-        &mut self,
-        tensors: [CubeTensor; 4],
-        clip: Option<&CubeTensor>,
-        shared: Option<&CubeTensor>,
-        step: AdamWStep,
-    ) -> [CubeTensor; 3] {
-        self.step(Moments::Fp32, tensors, clip, shared, step)
-    }
-
-    /// What `work` gives, which steps one parameter in bf16; it and these 16 bits for each element are its fp32 master. And the
-    /// bits after the step.
+    /// Runs `work`, which steps one parameter in bf16. The parameter and these 16 bits for each element are its fp32 master.
+    /// Returns what `work` does, and the bits after the step.
     pub fn with_remainders<R>(
         &mut self,
         remainders: CubeTensor,
@@ -69,7 +46,19 @@ impl Pending {
         (result, remainders)
     }
 
-    /// The same with m and v as `moments` says.
+    /// One step of `torch.optim.AdamW`:
+    ///
+    /// ```text
+    /// g ← clip · g,  p ← p · decay
+    /// m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²
+    /// p ← p − rate · m / (√v / correction + eps)
+    /// ```
+    ///
+    /// p, g, m and v of one shape, p and g of any float types, m and v as `moments` says; clip \[1\] f32, or 1 without it.
+    /// shared \[3\] f32 holds whether the step is applied, 1 − β₁ᵗ and 1 − β₂ᵗ: with it rate is divided by the second
+    /// and correction multiplied by the root of the third, and where the first is 0, p, m and v stay as they are.
+    /// Returns p, m and v, each in its own memory where nobody else holds it. They hold the result when the launch
+    /// has been made.
     pub fn step(
         &mut self,
         moments: Moments,
@@ -79,12 +68,8 @@ impl Pending {
         step: AdamWStep,
     ) -> [CubeTensor; 3] {
         let ([p, m, v], g) = ([p, m, v].map(writable), contiguous(&g));
-        if let Some(clip) = clip {
-            expect(clip, DType::F32, 1, "clip");
-        }
-        if let Some(shared) = shared {
-            expect(shared, DType::F32, 3, "shared");
-        }
+        clip.inspect(|clip| expect(clip, DType::F32, 1, "clip"));
+        shared.inspect(|shared| expect(shared, DType::F32, 3, "shared"));
         let tensors = [p.clone(), g, m.clone(), v.clone()];
         let remainders = self.remainders.take();
         let types = |tensors: &[CubeTensor; 4]| tensors.each_ref().map(|tensor| tensor.dtype);

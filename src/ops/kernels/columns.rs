@@ -24,7 +24,7 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// Of rows of `width` elements, `widest` being the largest type.
+    /// For rows of `width` elements, of which `widest` is the largest type.
     pub fn of(rows: usize, width: usize, widest: DType) -> Self {
         let vector = vector(widest, &[width]);
         let columns = width / vector;

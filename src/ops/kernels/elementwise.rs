@@ -131,7 +131,7 @@ pub fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
     out
 }
 
-/// All of them, of one type, as another, in one launch.
+/// All of them as another type, in few launches.
 pub fn cast_all(tensors: &[CubeTensor], dtype: DType) -> Vec<CubeTensor> {
     let pairs: Vec<_> = tensors.iter().map(|x| [contiguous(x), like(x, dtype)]).collect();
     cuda::cast(&pairs);
@@ -140,7 +140,7 @@ pub fn cast_all(tensors: &[CubeTensor], dtype: DType) -> Vec<CubeTensor> {
 
 /// Sums of pairs of tensors that are launched together, when this is dropped.
 #[derive(Default)]
-pub struct Sums(Vec<Vec<[CubeTensor; 2]>>);
+pub struct Sums(Vec<[CubeTensor; 2]>);
 
 impl Sums {
     /// a + b of one shape, in a's type; in a's memory where nobody else holds it. It holds the sum when the launch has been
@@ -153,18 +153,13 @@ impl Sums {
 
     /// The same in a's memory, whoever else holds it.
     pub fn add_to(&mut self, a: CubeTensor, b: &CubeTensor) {
-        let types = |[b, a]: &[CubeTensor; 2]| [b.dtype, a.dtype];
-        let pair = [contiguous(b), a];
-        match self.0.iter_mut().find(|pairs| types(&pairs[0]) == types(&pair)) {
-            Some(pairs) => pairs.push(pair),
-            None => self.0.push(vec![pair]),
-        }
+        self.0.push([contiguous(b), a]);
     }
 }
 
 impl Drop for Sums {
     fn drop(&mut self) {
-        self.0.iter().for_each(|pairs| cuda::add(pairs));
+        cuda::add(&self.0);
     }
 }
 

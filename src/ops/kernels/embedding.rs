@@ -28,15 +28,15 @@ fn pick<W: Float, O: Float, N: Size>(
     }
 }
 
-/// Of the gradients and of the rows that they are added to.
+/// Rows of the gradients, and of the table that they are added to.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub struct Rows {
     /// Vectors of a row.
     pub columns: usize,
     pub tokens: usize,
-    /// `out` has the rows of the ids from here on.
+    /// `out` has the rows of the ids from this one on,
     pub first: i32,
-    /// And of those below this one.
+    /// and up to the one before this.
     pub behind: i32,
 }
 
@@ -77,7 +77,7 @@ pub struct ScatterPlan {
 }
 
 impl ScatterPlan {
-    /// Of the tokens' ids.
+    /// The plan of tokens with these ids.
     pub fn new(ids: &[i32]) -> Self {
         Self::of(ids, |_| true)
     }

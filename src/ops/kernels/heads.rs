@@ -1,5 +1,5 @@
-//! Between rows of tokens and one matrix for each key-value head: the layout that batched
-//! products of attention need.
+//! Moves heads between rows of tokens and one matrix for each key-value head, the layout that batched products of
+//! attention need.
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
@@ -26,27 +26,15 @@ pub struct Places {
     pub first: usize,
 }
 
-impl Places {
-    /// As a kernel's arguments.
-    fn arguments(places: Option<&Self>, count: usize) -> (Option<CubeTensor>, usize) {
-        places.map_or((None, 0), |Self { tokens, first }| {
-            let [all] = sizes(tokens, "the places' tokens");
-            expect(tokens, DType::I32, all, "the places' tokens");
-            assert!(first + count <= all, "{count} places from {first} of {all}");
-            (Some(contiguous(tokens)), *first)
-        })
-    }
-}
-
 /// How rows of tokens hold the matrices [B · K, S · G, d], in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub struct Shape {
     pub sequence: usize,
     pub kv_heads: usize,
     pub group: usize,
-    /// Of a head.
+    /// Vectors of a head.
     pub vectors: usize,
-    /// Of a token.
+    /// Vectors of a token.
     pub columns: usize,
     pub offset: usize,
     /// Before the first place.
@@ -115,11 +103,8 @@ pub fn split_heads(
     places: Option<&Places>,
 ) -> CubeTensor {
     let x = contiguous(x);
-    let (tokens, first) = Places::arguments(places, heads.tokens());
-    let columns = checked_columns(&x, column_offset, heads, places);
+    let Cover { grid, vector, tokens, shape } = Cover::new(&x, column_offset, heads, places, x.dtype);
     let out = empty(&x, heads.matrices(), x.dtype);
-    let vector = vector(x.dtype, &[heads.head_dim, columns, column_offset]);
-    let grid = Grid::of(heads.elements() / vector);
     // SAFETY: the kernel checks the end of `out`; the heads lie within the columns of `x`, and places name
     // rows of it.
     unsafe {
@@ -131,7 +116,7 @@ pub fn split_heads(
             buffer(&x),
             tokens.as_ref().map(buffer).into(),
             buffer(&out),
-            shape(heads, vector, columns, column_offset, first),
+            shape,
             float(x.dtype),
         );
     }
@@ -155,10 +140,8 @@ pub fn merge_heads_into(
 ) -> CubeTensor {
     let (x, target) = (contiguous(x), writable(target));
     expect(&x, x.dtype, heads.elements(), "x");
-    let (tokens, first) = Places::arguments(places, heads.tokens());
-    let columns = checked_columns(&target, column_offset, heads, places);
-    let vector = vector(wider(x.dtype, target.dtype), &[heads.head_dim, columns, column_offset]);
-    let grid = Grid::of(heads.elements() / vector);
+    let widest = wider(x.dtype, target.dtype);
+    let Cover { grid, vector, tokens, shape } = Cover::new(&target, column_offset, heads, places, widest);
     // SAFETY: the kernel checks the end of `x`; the heads lie within the columns of `target`, and places
     // name rows of it.
     unsafe {
@@ -170,38 +153,45 @@ pub fn merge_heads_into(
             buffer(&x),
             tokens.as_ref().map(buffer).into(),
             buffer(&target),
-            shape(heads, vector, columns, column_offset, first),
+            shape,
             [float(x.dtype), float(target.dtype)],
         );
     }
     target
 }
 
-/// As the kernels take it, with sizes in vectors.
-fn shape(heads: Heads, vector: usize, columns: usize, offset: usize, first: usize) -> ShapeLaunch {
-    ShapeLaunch::new(
-        heads.sequence,
-        heads.kv_heads,
-        heads.group,
-        heads.head_dim / vector,
-        columns / vector,
-        offset / vector,
-        first,
-    )
+/// How a kernel covers the heads that lie in the columns of a tensor of tokens.
+struct Cover {
+    grid: Grid,
+    vector: usize,
+    tokens: Option<CubeTensor>,
+    shape: ShapeLaunch,
 }
 
-/// The columns of a tensor of tokens that holds the heads from `column_offset` on.
-fn checked_columns(
-    tokens: &CubeTensor,
-    column_offset: usize,
-    heads: Heads,
-    places: Option<&Places>,
-) -> usize {
-    let [rows, columns] = sizes(tokens, "the tensor of tokens");
-    assert!(places.is_some() || rows == heads.tokens(), "{rows} tokens of {heads:?}");
-    assert!(
-        column_offset + heads.columns() <= columns,
-        "{heads:?} from {column_offset} in {columns} columns"
-    );
-    columns
+impl Cover {
+    /// `of`: [tokens, columns], with the heads in the columns from `offset` on; `widest`: the largest type of the kernel's
+    /// tensors.
+    fn new(of: &CubeTensor, offset: usize, heads: Heads, places: Option<&Places>, widest: DType) -> Self {
+        let (rows, [tokens, columns]) = (heads.tokens(), sizes(of, "the tensor of tokens"));
+        assert!(places.is_some() || tokens == rows, "{tokens} tokens of {heads:?}");
+        assert!(offset + heads.columns() <= columns, "{heads:?} from {offset} in {columns} columns");
+        let first = places.map_or(0, |places| places.first);
+        let tokens = places.map(|Places { tokens, .. }| {
+            let [all] = sizes(tokens, "the places' tokens");
+            expect(tokens, DType::I32, all, "the places' tokens");
+            assert!(first + rows <= all, "{rows} places from {first} of {all}");
+            contiguous(tokens)
+        });
+        let vector = vector(widest, &[heads.head_dim, columns, offset]);
+        let shape = ShapeLaunch::new(
+            heads.sequence,
+            heads.kv_heads,
+            heads.group,
+            heads.head_dim / vector,
+            columns / vector,
+            offset / vector,
+            first,
+        );
+        Self { grid: Grid::of(heads.elements() / vector), vector, tokens, shape }
+    }
 }

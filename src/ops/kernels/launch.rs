@@ -1,13 +1,12 @@
 //! How kernels are launched: their grids, the types and buffers of their arguments, and the
 //! tensors their results go to.
 
-use burn::tensor::{DType, Shape};
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::FloatKind;
 use cubecl::prelude::*;
 
-pub use crate::device::cuda::writable;
+pub use crate::device::cuda::{empty, sizes, writable};
 
 /// Threads in a block: enough blocks fit on a multiprocessor to hide the memory's latency.
 pub const THREADS: usize = 256;
@@ -86,11 +85,6 @@ pub fn buffer(tensor: &CubeTensor) -> BufferArg {
     unsafe { BufferArg::from_raw_parts(handle.offset_end(behind), elements) }
 }
 
-/// A new tensor on the device of `like`.
-pub fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
-    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
-}
-
 /// A new tensor of the same shape and device.
 pub fn like(tensor: &CubeTensor, dtype: DType) -> CubeTensor {
     empty(tensor, tensor.meta.shape().clone(), dtype)
@@ -105,13 +99,6 @@ pub fn over(input: &CubeTensor, position: usize, dtype: DType) -> (CubeTensor, B
     let new = like(input, dtype);
     let argument = buffer(&new);
     (new, argument)
-}
-
-/// The sizes of a tensor of `D` dimensions.
-pub fn sizes<const D: usize>(tensor: &CubeTensor, name: &str) -> [usize; D] {
-    let shape = tensor.meta.shape();
-    assert_eq!(shape.num_dims(), D, "{name} has {D} dimensions, not the shape {shape:?}");
-    std::array::from_fn(|i| shape[i])
 }
 
 /// Checks the type and the number of elements of an argument.

@@ -23,19 +23,11 @@ struct Occupancy {
 
 // Measured on an H200.
 const RMS_BACKWARD: Occupancy = Occupancy { elements: 8, threads: 1024 };
-/// With what is added to dx in registers too.
+/// Here the registers also hold what is added to dx.
 const RMS_BACKWARD_ADDING: Occupancy = Occupancy { elements: 8, threads: 768 };
 const LAYER_BACKWARD: Occupancy = Occupancy { elements: 16, threads: 512 };
 /// Multiprocessors where the driver does not say.
 const MULTIPROCESSORS: u32 = 128;
-
-/// y = x · rstd ⊙ weight, rstd = 1 / √(mean(x²) + eps) of each row.
-///
-/// x [T, H], weight [H] → y [T, H] of type `out`, rstd [T] f32.
-pub fn rms_norm(x: &CubeTensor, weight: &CubeTensor, eps: f32, out: DType) -> (CubeTensor, CubeTensor) {
-    let (y, _, rstd) = forward(x, weight, None, eps, out);
-    (y, rstd)
-}
 
 /// The gradients of a norm's weight and bias, of which blocks have parts.
 pub struct Parts {
@@ -50,48 +42,11 @@ impl Parts {
     }
 }
 
-/// x, weight, rstd as in [`rms_norm`], g [T, H], earlier [T, H] of x's type → dx + earlier [T, H] of x's type, and
-/// dweight in parts.
-pub fn rms_norm_backward(
-    x: &CubeTensor,
-    weight: &CubeTensor,
-    rstd: &CubeTensor,
-    g: &CubeTensor,
-    earlier: Option<&CubeTensor>,
-) -> (CubeTensor, Parts) {
-    backward(x, weight, None, rstd, g, earlier)
-}
-
-/// y = (x − mean) · rstd ⊙ weight + bias, rstd = 1 / √(variance + eps) of each row with the
-/// biased variance.
+/// RMSNorm: y = x · rstd ⊙ weight, with rstd = 1 / √(mean(x²) + eps) of each row. With a bias it is LayerNorm: y = (x −
+/// mean) · rstd ⊙ weight + bias, with rstd = 1 / √(variance + eps) and the biased variance.
 ///
-/// x [T, H], weight and bias [H] of one type → y [T, H] of type `out`, mean [T] f32, rstd [T] f32.
-pub fn layer_norm(
-    x: &CubeTensor,
-    weight: &CubeTensor,
-    bias: &CubeTensor,
-    eps: f32,
-    out: DType,
-) -> (CubeTensor, CubeTensor, CubeTensor) {
-    let (y, mean, rstd) = forward(x, weight, Some(bias), eps, out);
-    (y, mean.expect("a bias has a mean"), rstd)
-}
-
-/// x, weight, mean, rstd as in [`layer_norm`], g [T, H], earlier [T, H] of x's type → dx + earlier [T, H] of x's
-/// type, and dweight and dbias in parts.
-pub fn layer_norm_backward(
-    x: &CubeTensor,
-    weight: &CubeTensor,
-    mean: &CubeTensor,
-    rstd: &CubeTensor,
-    g: &CubeTensor,
-    earlier: Option<&CubeTensor>,
-) -> (CubeTensor, Parts) {
-    backward(x, weight, Some(mean), rstd, g, earlier)
-}
-
-/// y, the mean (with a bias) and rstd.
-fn forward(
+/// x [T, H], weight and bias [H] of one type → y [T, H] of type `out`; mean, where there is a bias, and rstd, [T] f32.
+pub fn norm(
     x: &CubeTensor,
     weight: &CubeTensor,
     bias: Option<&CubeTensor>,
@@ -101,9 +56,7 @@ fn forward(
     let (x, weight, bias) = (contiguous(x), contiguous(weight), bias.map(contiguous));
     let [tokens, width] = sizes(&x, "x");
     expect(&weight, weight.dtype, width, "weight");
-    if let Some(bias) = &bias {
-        expect(bias, weight.dtype, width, "bias");
-    }
+    bias.as_ref().inspect(|bias| expect(bias, weight.dtype, width, "bias"));
     let vector = vector(wider(x.dtype, wider(weight.dtype, out)), &[width]);
     let columns = width / vector;
     let rows = Rows::of(columns, FORWARD_VECTORS);
@@ -134,8 +87,9 @@ fn forward(
     (y, mean, rstd)
 }
 
-/// dx, and the parts of dweight and (with a mean) dbias.
-fn backward(
+/// The gradients of [`norm`] from g [T, H], that of y: dx + earlier [T, H] of x's type, and dweight and, with a mean, dbias
+/// in parts. `earlier` is [T, H] of x's type.
+pub fn norm_backward(
     x: &CubeTensor,
     weight: &CubeTensor,
     mean: Option<&CubeTensor>,
@@ -148,12 +102,8 @@ fn backward(
     expect(&weight, weight.dtype, width, "weight");
     expect(&g, g.dtype, tokens * width, "g");
     expect(rstd, DType::F32, tokens, "rstd");
-    if let Some(mean) = mean {
-        expect(mean, DType::F32, tokens, "mean");
-    }
-    if let Some(earlier) = &earlier {
-        expect(earlier, x.dtype, tokens * width, "earlier");
-    }
+    mean.inspect(|mean| expect(mean, DType::F32, tokens, "mean"));
+    earlier.as_ref().inspect(|earlier| expect(earlier, x.dtype, tokens * width, "earlier"));
     let vector = vector(wider(x.dtype, wider(weight.dtype, g.dtype)), &[width]);
     let columns = width / vector;
     let Occupancy { elements, threads } = match (mean, &earlier) {

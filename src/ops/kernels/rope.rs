@@ -17,13 +17,13 @@ pub struct Places {
     pub groups: usize,
     /// Pairs that are turned of a head.
     pub half: usize,
-    /// Of a head.
+    /// Vectors of a head.
     pub head: usize,
     /// From a pair to the one after it.
     pub step: usize,
     /// From the first to the second element of a pair.
     pub apart: usize,
-    /// Of a token.
+    /// Vectors of a token.
     pub width: usize,
 }
 

@@ -71,15 +71,9 @@ pub fn sgd(
     let elements = p.meta.num_elements();
     let m = m.map(writable);
     expect(&g, g.dtype, elements, "g");
-    if let Some(clip) = clip {
-        expect(clip, DType::F32, 1, "clip");
-    }
-    if let Some(applied) = applied {
-        expect(applied, DType::F32, 1, "applied");
-    }
-    if let Some(m) = &m {
-        expect(m, DType::F32, elements, "m");
-    }
+    clip.inspect(|clip| expect(clip, DType::F32, 1, "clip"));
+    applied.inspect(|applied| expect(applied, DType::F32, 1, "applied"));
+    m.as_ref().inspect(|m| expect(m, DType::F32, elements, "m"));
     let vector = vector(DType::F32, &[elements]);
     let grid = Grid::of(elements / vector);
     // SAFETY: the buffers hold `elements` elements and the kernel checks their end.

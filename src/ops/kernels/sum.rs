@@ -1,8 +1,6 @@
 //! Sums over whole tensors, in two kernels: blocks add their parts, one block adds the blocks.
 
-use std::ops::Range;
-
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
@@ -102,27 +100,14 @@ pub fn sum_of_squares(tensors: &[CubeTensor]) -> CubeTensor {
     }
     let count = |x: &CubeTensor| cuda::parts_of_squares(x.meta.num_elements());
     let parts = empty(&tensors[0], [tensors.iter().map(count).sum::<usize>()], DType::F32);
-    let mut by_type: Vec<Vec<[CubeTensor; 2]>> = Vec::new();
     let mut first = 0;
-    for x in tensors {
-        let pair = [contiguous(x), part(&parts, first..first + count(x))];
-        first += count(x);
-        match by_type.iter_mut().find(|pairs| pairs[0][0].dtype == x.dtype) {
-            Some(pairs) => pairs.push(pair),
-            None => by_type.push(vec![pair]),
-        }
-    }
-    by_type.iter().for_each(|pairs| cuda::squares(pairs));
+    let pair = |x: &CubeTensor| {
+        let place = first..first + count(x);
+        first = place.end;
+        [contiguous(x), cuda::part(&parts, place)]
+    };
+    cuda::squares(&tensors.iter().map(pair).collect::<Vec<_>>());
     reduce(&parts, Term::Value)
-}
-
-/// These elements of a contiguous vector, in place.
-fn part(vector: &CubeTensor, range: Range<usize>) -> CubeTensor {
-    let all = vector.handle.size_in_used();
-    let [start, end] = [range.start, range.end].map(|element| (element * vector.dtype.size()) as u64);
-    let handle = vector.handle.clone().offset_start(start).offset_end(all - end);
-    let shape = Shape::from([range.len()]);
-    CubeTensor::new_contiguous(vector.client.clone(), vector.device.clone(), shape, handle, vector.dtype)
 }
 
 /// Σ (y − target)² / n: y and target of one shape → [1] f32.

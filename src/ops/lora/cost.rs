@@ -5,7 +5,7 @@ use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors};
 use crate::ops::dense::WeightLayout;
 use crate::ops::name::OperatorName;
 
-/// With an adapter of this rank, under `dropout` or not. The walks follow the operator line by line.
+/// The adapter has this rank, and its input dropout where `dropout` says so. The walks follow the operator line by line.
 pub fn cost(
     setting: &Setting,
     [inputs, outputs]: [u64; 2],

@@ -8,7 +8,7 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 
 use super::LowRank;
-use crate::device::cuda::low_rank::{LowRanks, MOST_LAYERS, MOST_RANK, MOST_TOKENS, Masks};
+use crate::device::cuda::low_rank::{LowRanks, MOST_LAYERS, MOST_RANK, MOST_TOKENS, Masks, Of};
 use crate::ops::backend::{cube, uncube};
 use crate::ops::dense::{self, Arithmetic, Layer, Weight, WeightLayout, forward, input_gradient, places};
 use crate::ops::function::{Earlier, InputGradients, custom_adding};
@@ -46,7 +46,7 @@ pub fn lies_side_by_side(x: &Tensor<2>, layers: &[LoraLayer]) -> bool {
 /// The layers' results side by side, [tokens, outputs of all], as [`lora`](super::lora) has each.
 ///
 /// # Panics
-/// Where [`lies_side_by_side`] does not hold.
+/// When [`lies_side_by_side`] does not hold.
 pub fn lora_side_by_side(x: Tensor<2>, layers: Vec<LoraLayer>) -> Tensor<2> {
     match layers.iter().filter(|layer| layer.low_rank.is_some()).count() {
         1 => with_inputs::<3>(x, layers),
@@ -82,15 +82,15 @@ fn with_inputs<const N: usize>(x: Tensor<2>, layers: Vec<LoraLayer>) -> Tensor<2
         let mut types = Vec::new();
         let narrow = |(stored, cast): (Tensor<2>, _)| {
             types.push(stored.dtype());
-            cube(Weight { cast, ..Weight::from(stored) }.narrow(dtype))
+            cube(Weight::new(stored, cast).narrow(dtype))
         };
         let mut a: Vec<CubeTensor> = inputs.zip(casts).map(narrow).collect();
         let b = a.split_off(a.len() / 2);
         let types = [x_dtype, types[0], types[b.len()]];
-        let low = products.down_a(&cube(x.clone()), &a);
+        let low = products.down(Of::A, &cube(x.clone()), &a);
         let narrowed = weights.iter().map(|weight| weight.clone().narrow(dtype));
         let y = forward(&x, narrowed, biases, &places, layout, arithmetic);
-        let y = uncube(products.up_b(cube(y), &low, &b));
+        let y = uncube(products.up(Of::B, cube(y), &low, &b));
         let kept = Kept { x: cube(x), low, weights, a, b, products, places, layout, arithmetic };
         (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
             kept.backward(rounded(g, dtype), wanted, types, earlier)
@@ -143,16 +143,16 @@ impl Kept {
             }
         };
         let dy = cube(g.clone());
-        let dlow = products.down_b(&dy, &b);
-        let db = of_all(want_b, &|| products.gradient_b(&dy, &low, b_dtype));
-        let da = of_all(want_a, &|| products.gradient_a(&x, &dlow, a_dtype));
+        let dlow = products.down(Of::B, &dy, &b);
+        let db = of_all(want_b, &|| products.gradient(Of::B, &dy, &low, b_dtype));
+        let da = of_all(want_a, &|| products.gradient(Of::A, &x, &dlow, a_dtype));
         drop((x, low, dy));
         let dx = wanted[0].then(|| {
             // Of layers that read the same x.
             let earlier = (x_dtype == dtype).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
             let weights = weights.into_iter().map(|weight| weight.narrow(dtype));
             let dx = input_gradient(&g, weights, &places, earlier, layout, arithmetic);
-            rounded(uncube::<2>(products.up_a(cube(dx), &dlow, &a)), x_dtype).into_dispatch()
+            rounded(uncube::<2>(products.up(Of::A, cube(dx), &dlow, &a)), x_dtype).into_dispatch()
         });
         let of_matrices = da.into_iter().chain(db).zip(&wanted[1..]);
         let of_matrices = of_matrices.map(|(gradient, wanted)| {

@@ -78,8 +78,7 @@ pub fn swiglu(
     custom_adding(OperatorName::Swiglu, inputs, |inputs, tracked| {
         let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
         let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
-        let weights = [w, v, u]
-            .map(|stored| Weight { cast: casts.next().flatten(), ..Weight::from(stored) }.narrow(dtype));
+        let weights = [w, v, u].map(|stored| Weight::new(stored, casts.next().flatten()).narrow(dtype));
         let (y, call) = Call::forward(rounded(x, dtype), weights, layout, level, arithmetic);
         let call = if tracked[1] || tracked[2] { call } else { call.without_x() };
         (y, move |g: Tensor<2>, wanted, _: &mut Earlier<'_>| {

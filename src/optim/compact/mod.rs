@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::host::{AdamWOnHost, HostRule, HostState};
 use super::{AdamW, Kept, Pending, Rule, State, StepSize, Visit, zeros};
 use crate::measure::alloc::Room;
-use crate::ops::backend::{cube, flex, on_cuda, uncube, unflex};
+use crate::ops::backend::{flex, on_cuda, unflex};
 use crate::ops::cost::{SMALL, Tensors};
 use crate::ops::cpu;
 use crate::ops::kernels::adamw::{Moments, TOGETHER};
@@ -23,8 +23,8 @@ use threads::{Target, coded_length, step_8bit, step_bf16};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdamW8bit(pub AdamW);
 
-/// AdamW with moments in bf16, which are rounded up or down at random: decays of a thousandth, which bf16 cannot hold, are
-/// right in the mean.
+/// AdamW with moments in bf16, which are rounded up or down at random. A decay by a thousandth is too small a change for
+/// bf16, but right in the mean.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdamWBf16(pub AdamW);
 
@@ -118,7 +118,7 @@ fn on_host(rule: &AdamW, bits: Bits, elements: usize, room: &Room) -> Result<Box
     Ok(Box::new(CompactOnHost::new(rule.clone(), bits, elements, room)?))
 }
 
-/// Of a moment between steps.
+/// The bits of a moment between steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bits {
     Eight,
@@ -166,17 +166,13 @@ impl State for Compact {
         let Self { rule, bits, moments, steps } = self;
         let [m, v] = moments.take().expect("between updates");
         if on_cuda(&p) {
-            let step = rule.step(size.applied.is_none().then_some(*steps), size.rate);
-            let clip = size.clip.clone().map(cube);
-            let shared = size.applied.clone().map(cube);
-            let kind = match bits {
+            let stored = match bits {
                 Bits::Eight => Moments::Coded,
                 Bits::Sixteen => Moments::Rounded(Bits::key(size.seed)),
             };
-            let tensors = [p, g, m, v].map(cube);
-            let [p, m, v] = pending.step(kind, tensors, clip.as_ref(), shared.as_ref(), step);
-            *moments = Some([uncube(m), uncube(v)]);
-            return uncube(p);
+            let [p, m, v] = rule.on_device(*steps, stored, [p, g, m, v], size, pending);
+            *moments = Some([m, v]);
+            return p;
         }
         let step = rule.step(Some(*steps), size.rate);
         let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());

@@ -38,11 +38,11 @@ pub enum Work {
 /// The factors of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostStep {
-    /// Of the learning rate.
+    /// The learning rate.
     pub rate: f64,
-    /// Of every gradient.
+    /// What every gradient is multiplied by.
     pub clip: f32,
-    /// Of what is rounded at random.
+    /// Seeds the random rounding.
     pub seed: u64,
 }
 
@@ -67,7 +67,7 @@ pub struct HostParameters {
 }
 
 impl HostParameters {
-    /// Of a buffer that begins with `elements` elements of `dtype`.
+    /// The parameters of a buffer that begins with `elements` elements of `dtype`.
     ///
     /// # Errors
     /// When there is not so much room.

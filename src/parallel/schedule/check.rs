@@ -1,12 +1,12 @@
-//! Whether an order can be carried out: every stage computes each micro-batch once forward and once backward, and no rank
-//! waits for what never comes.
+//! Checks that an order can be carried out: every stage computes each micro-batch once forward and once backward, and no rank
+//! waits for a result that never comes.
 
 use super::Action;
 use super::pipeline::{Order, Shape};
 use super::simulate::{Times, simulate};
 
 /// # Errors
-/// The first wrong action.
+/// Names the first wrong action.
 pub fn check(order: &Order) -> Result<(), String> {
     let Shape { micro_batches, .. } = order.shape;
     let stages = order.shape.stages();

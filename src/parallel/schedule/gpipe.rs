@@ -1,4 +1,4 @@
-//! GPipe (Huang et al. 2019): all forwards, then all backwards, the last micro-batch first. Every rank keeps all
+//! GPipe (Huang et al. 2019): all forwards, then all backwards, beginning with the last micro-batch. Every rank keeps all
 //! micro-batches.
 
 use super::Action;

@@ -1,6 +1,7 @@
-//! Interleaved 1F1B (Narayanan et al. 2021): each rank has several stages, chunks, that are far apart in the network, so
-//! that filling and draining the pipeline take a chunk's time a rank: the bubble is divided by their number, and messages
-//! are multiplied by it. Groups of as many micro-batches as there are ranks go through a chunk in turn.
+//! Interleaved 1F1B (Narayanan et al. 2021): each rank has several stages, its chunks, which are far apart in the network.
+//! Filling and draining the pipeline then take the time of a chunk for each rank: the bubble is divided by the number of
+//! chunks, and the number of messages is multiplied by it. Micro-batches go through a chunk in groups, as many as there are
+//! ranks.
 
 use super::Action;
 use super::pipeline::Shape;

@@ -1,8 +1,8 @@
-//! Messages among the computations of a rank.
+//! The actions of a rank: its computations with the messages among them.
 //!
-//! All messages of a step stand in one order, by the simulated time at which each is produced, and every rank carries out
-//! its part of that order one by one: the first message that is not through yet waits for none behind it. So no rank waits
-//! for another in a circle, also where a message is through only once both ends have come to it, as with NCCL.
+//! All messages of a step have one order, by the simulated time at which each is produced. Every rank carries out its part
+//! of that order message by message, so the first unfinished message never waits for a later one. Hence ranks cannot wait
+//! for each other in a circle, even if a message ends only once both ranks have reached it, as with NCCL.
 
 use std::collections::HashSet;
 
@@ -10,14 +10,14 @@ use super::pipeline::{Order, Shape};
 use super::simulate::{Times, simulate};
 use super::{Action, Carries, Message};
 
-/// A message with its ends.
+/// A message with its sender.
 struct Sent {
     produced: f64,
     from: usize,
     message: Message,
 }
 
-/// All messages of a step, in the order of all ranks. Each names the rank that it goes to.
+/// All messages of a step in their order. Each names its receiver as the peer.
 fn messages(order: &Order) -> Vec<Sent> {
     let simulated = simulate(order, &Times::equal(order.shape)).expect("the order was checked");
     let of_rank = |(from, actions): (usize, &Vec<(Action, f64, f64)>)| {
@@ -32,7 +32,7 @@ fn messages(order: &Order) -> Vec<Sent> {
     all
 }
 
-/// The message that brings what a computation needs, and the one that takes what it makes; none within a rank.
+/// The message that brings the input of a computation, and the one that takes its output. There is none within a rank.
 fn around(shape: Shape, action: Action) -> (Option<Message>, Option<Message>) {
     let last = shape.stages() - 1;
     let message = |carries, stage, micro_batch, peer| {
@@ -53,50 +53,59 @@ fn around(shape: Shape, action: Action) -> (Option<Message>, Option<Message>) {
     }
 }
 
-/// Messages of a step over all ranks.
-pub fn count(order: &Order) -> usize {
-    let sent = |action: &&Action| around(order.shape, **action).1.is_some();
-    order.computations.iter().flatten().filter(sent).count()
-}
-
-/// The actions of a rank. A message comes as late as its place in the order allows: before the computation that needs it,
-/// or behind the one that makes it.
-pub fn with_messages(order: &Order, rank: usize) -> Vec<Action> {
-    let own = messages(order).into_iter().filter_map(|Sent { from, message, .. }| match message.peer {
-        _ if from == rank => Some(Action::Send(message)),
-        to if to == rank => Some(Action::Receive(Message { peer: from, ..message })),
-        _ => None,
-    });
-    let mut own = own.collect::<Vec<_>>().into_iter();
-    // What came before its turn, since it stands before another message.
-    let mut early: HashSet<Action> = HashSet::new();
-    let mut actions = Vec::new();
-    for action in &order.computations[rank] {
-        let (needed, made) = around(order.shape, *action);
-        let mut up_to = |message: Option<Action>| {
-            let Some(last) = message.filter(|message| !early.remove(message)) else { return Vec::new() };
-            let mut part = Vec::new();
-            while part.last() != Some(&last) {
-                part.push(own.next().expect("every result has its message"));
-            }
-            early.extend(part.iter().take(part.len() - 1));
-            part
-        };
-        actions.extend(up_to(needed.map(Action::Receive)));
-        actions.push(*action);
-        actions.extend(up_to(made.map(Action::Send)));
+impl Order {
+    /// The number of messages of a step, over all ranks.
+    pub fn messages(&self) -> usize {
+        let sent = |action: &&Action| around(self.shape, **action).1.is_some();
+        self.computations.iter().flatten().filter(sent).count()
     }
-    actions
-}
 
-/// Actions whose messages to this rank are begun a computation earlier. None of them passes another message, and no
-/// computation before its own waits for it: messages have a queue of their own.
-pub fn received_ahead(mut actions: Vec<Action>) -> Vec<Action> {
-    for i in 1..actions.len() {
-        let computes = matches!(actions[i - 1], Action::Forward { .. } | Action::Backward { .. });
-        if computes && matches!(actions[i], Action::Receive(_)) {
-            actions.swap(i - 1, i);
+    /// The actions of a rank, including messages. A message comes as late as the order allows: right before the computation
+    /// that needs it, or right after the one that makes it.
+    ///
+    /// # Panics
+    /// When the order was not checked.
+    pub fn of_rank(&self, rank: usize) -> Vec<Action> {
+        let own = messages(self).into_iter().filter_map(|Sent { from, message, .. }| match message.peer {
+            _ if from == rank => Some(Action::Send(message)),
+            to if to == rank => Some(Action::Receive(Message { peer: from, ..message })),
+            _ => None,
+        });
+        let mut own = own.collect::<Vec<_>>().into_iter();
+        // Messages that came before their turn, since they precede another message.
+        let mut early: HashSet<Action> = HashSet::new();
+        let mut actions = Vec::new();
+        for action in &self.computations[rank] {
+            let (needed, made) = around(self.shape, *action);
+            let mut up_to = |message: Option<Action>| {
+                let Some(last) = message.filter(|message| !early.remove(message)) else { return Vec::new() };
+                let mut part = Vec::new();
+                while part.last() != Some(&last) {
+                    part.push(own.next().expect("every result has its message"));
+                }
+                early.extend(part.iter().take(part.len() - 1));
+                part
+            };
+            actions.extend(up_to(needed.map(Action::Receive)));
+            actions.push(*action);
+            actions.extend(up_to(made.map(Action::Send)));
         }
+        actions
     }
-    actions
+
+    /// As [`of_rank`](Self::of_rank), but receives begin one computation earlier and go on while it runs. Messages keep their
+    /// order, and the earlier computation does not wait for them: they have their own queue.
+    ///
+    /// # Panics
+    /// As [`of_rank`](Self::of_rank).
+    pub fn of_rank_ahead(&self, rank: usize) -> Vec<Action> {
+        let mut actions = self.of_rank(rank);
+        for i in 1..actions.len() {
+            let computes = matches!(actions[i - 1], Action::Forward { .. } | Action::Backward { .. });
+            if computes && matches!(actions[i], Action::Receive(_)) {
+                actions.swap(i - 1, i);
+            }
+        }
+        actions
+    }
 }

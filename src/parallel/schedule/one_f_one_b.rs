@@ -1,6 +1,6 @@
-//! 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters", after PipeDream): as many
-//! forwards as there are stages behind, then a backward after each forward. The bubble of GPipe, and rank r of p keeps p − r
-//! micro-batches at most.
+//! 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters", after PipeDream): first as
+//! many forwards as stages follow, then a backward after each forward. The bubble is that of GPipe, and rank r of p keeps at
+//! most p − r micro-batches.
 
 use super::Action;
 use super::pipeline::Shape;
@@ -13,7 +13,7 @@ pub fn actions(shape: Shape) -> Vec<Vec<Action>> {
     computations(shape).into_iter().map(update).collect()
 }
 
-/// Without updates.
+/// The actions without updates.
 pub fn computations(Shape { ranks, micro_batches, .. }: Shape) -> Vec<Vec<Action>> {
     let of_rank = |stage: usize| {
         let forward = |micro_batch| Action::Forward { stage, micro_batch };

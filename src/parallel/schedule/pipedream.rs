@@ -1,6 +1,5 @@
-//! PipeDream (Narayanan et al. 2019): the order of 1F1B with an update after every backward. A micro-batch's backward uses
-//! the weights of its forward, so that rank r of p keeps p − r versions of them. The pipeline is drained at the end of each
-//! step.
+//! PipeDream (Narayanan et al. 2019): the order of 1F1B with an update after every backward. The backward of a micro-batch
+//! uses the weights of its forward, so rank r of p keeps p − r versions of them. The pipeline drains at the end of each step.
 
 use super::Action;
 use super::one_f_one_b::computations;

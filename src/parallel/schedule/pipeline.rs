@@ -1,16 +1,16 @@
-//! [`Order`]: which rank of a pipeline computes what, one thing after the other.
+//! [`Order`]: what each rank of a pipeline computes, in order.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, check, gpipe, interleaved, lower, one_f_one_b, pipedream, written};
+use super::{Action, check, gpipe, interleaved, one_f_one_b, pipedream, written};
 
 /// The sizes of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub ranks: usize,
-    /// Stages of a rank. Stage s is on rank s modulo the number of ranks.
+    /// Stages of each rank. Stage s is on rank s modulo the number of ranks.
     pub chunks: usize,
     pub micro_batches: usize,
 }
@@ -24,17 +24,17 @@ impl Shape {
         stage % self.ranks
     }
 
-    /// The blocks of a stage: as many as another has, or one more or less, the first stages having more.
+    /// The blocks of a stage. Stages differ by at most one block; the first stages have more.
     pub fn blocks(&self, stage: usize, layers: usize) -> Range<usize> {
         let before = |stage: usize| (stage * layers).div_ceil(self.stages());
         before(stage)..before(stage + 1)
     }
 }
 
-/// The computations of each rank, from the sizes and the actions that are written out.
+/// Makes the computations of each rank from the sizes, or parses them from a written schedule.
 type Actions = fn(Shape, &str) -> Result<Vec<Vec<Action>>, String>;
 
-/// Declares [`Schedule`]: each with its word, what people call it, and its actions.
+/// Declares the schedules, each with its word, its usual name, and its actions.
 macro_rules! schedules {
     ($($schedule:ident: $word:literal, $title:literal => $actions:expr;)*) => {
         /// `parallel.pipeline.schedule`
@@ -44,7 +44,7 @@ macro_rules! schedules {
         impl Schedule {
             pub const WORDS: &[&str] = &[$($word),*];
 
-            /// What people call it.
+            /// Its usual name.
             pub fn title(self) -> &'static str {
                 match self { $(Self::$schedule => $title),* }
             }
@@ -64,11 +64,11 @@ schedules! {
     Written: "written", "written schedule" => |shape, text| written::actions(text, shape);
 }
 
-/// The actions of each rank of a pipeline.
+/// The computations of each rank of a pipeline. [`of_rank`](Self::of_rank) adds the messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
     pub shape: Shape,
-    /// Without messages.
+    /// By rank.
     pub computations: Vec<Vec<Action>>,
 }
 
@@ -83,10 +83,10 @@ impl Schedule {
         self == Self::Pipedream
     }
 
-    /// `text`: the actions that are written out.
+    /// `text`: the actions of a written schedule.
     ///
     /// # Errors
-    /// The first wrong action.
+    /// Names the first wrong action.
     pub fn order(self, shape: Shape, text: &str) -> Result<Order, String> {
         let computations = self.actions()(shape, text)?;
         let order = Order { shape, computations };
@@ -96,29 +96,7 @@ impl Schedule {
 }
 
 impl Order {
-    /// The actions of a rank, messages among them.
-    ///
-    /// # Panics
-    /// When the order was not checked.
-    pub fn of_rank(&self, rank: usize) -> Vec<Action> {
-        lower::with_messages(self, rank)
-    }
-
-    /// The same with each message to this rank begun before the computation that it would stand behind: it arrives while
-    /// that runs. The order of messages stays.
-    ///
-    /// # Panics
-    /// As [`of_rank`](Self::of_rank).
-    pub fn of_rank_ahead(&self, rank: usize) -> Vec<Action> {
-        lower::received_ahead(self.of_rank(rank))
-    }
-
-    /// Messages of a step, over all ranks.
-    pub fn messages(&self) -> usize {
-        lower::count(self)
-    }
-
-    /// Forwards of a rank whose backward is still to come, at most.
+    /// The most forwards of a rank whose backward is still to come.
     pub fn live(&self, rank: usize) -> usize {
         let (mut live, mut most) = (0usize, 0);
         for action in &self.computations[rank] {

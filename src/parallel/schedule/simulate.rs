@@ -1,5 +1,5 @@
-//! [`simulate`]: when each rank does what, from the order and the times of the stages. The time of a step, its bubble, its
-//! messages and what is live at once follow before anything runs.
+//! [`simulate`]: when each rank does what, from the order and the times of the stages. The time of a step, its bubble and its
+//! messages follow before anything runs.
 
 use super::Action;
 use super::pipeline::{Order, Shape};
@@ -8,17 +8,17 @@ use crate::measure::Span;
 /// Seconds, or any other unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Times {
-    /// Of a stage's forward and backward for one micro-batch.
+    /// Forward and backward of each stage for one micro-batch.
     pub forward: Vec<f64>,
     pub backward: Vec<f64>,
-    /// Of each rank's update.
+    /// Update of each rank.
     pub update: Vec<f64>,
-    /// From the end of a computation until its result is at another rank.
+    /// From the end of a computation until its result is on another rank.
     pub message: f64,
 }
 
 impl Times {
-    /// A rank's forward takes 1, its backward 2, updates and messages nothing.
+    /// A rank's forward takes 1, its backward 2; updates and messages take no time.
     pub fn equal(shape: Shape) -> Self {
         let stage = 1.0 / shape.chunks as f64;
         Self {
@@ -39,7 +39,7 @@ impl Times {
     }
 }
 
-/// A step, rank by rank.
+/// A simulated step: of each rank the actions with start and end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     pub ranks: Vec<Vec<(Action, f64, f64)>>,
@@ -51,13 +51,13 @@ impl Simulated {
         self.ranks.iter().flatten().map(|(_, _, end)| *end).fold(0.0, f64::max)
     }
 
-    /// The share of the step in which a rank computes nothing, the mean over ranks.
+    /// The share of the step in which a rank computes nothing, as the mean over ranks.
     pub fn bubble(&self) -> f64 {
         let busy: f64 = self.ranks.iter().flatten().map(|(_, start, end)| end - start).sum();
         1.0 - busy / (self.seconds() * self.ranks.len() as f64)
     }
 
-    /// To be drawn.
+    /// The step as spans for a chart.
     pub fn spans(&self) -> Vec<Vec<Span>> {
         let span = |(action, start, end): &(Action, f64, f64)| Span {
             action: action.to_string(),
@@ -68,7 +68,7 @@ impl Simulated {
     }
 }
 
-/// When each stage's forward and backward of each micro-batch has ended; NaN before.
+/// The end of each stage's forward and backward of each micro-batch; NaN until it is known.
 struct Ends {
     shape: Shape,
     of: [Vec<f64>; 2],
@@ -79,7 +79,7 @@ impl Ends {
         stage * self.shape.micro_batches + micro_batch
     }
 
-    /// What an action waits for, and whether that is another rank's.
+    /// The computations that an action waits for, their ends, and whether they are on another rank.
     fn needs(&self, action: Action) -> [Option<(Action, f64, bool)>; 2] {
         let forward = |stage: usize, micro_batch: usize| {
             let end = self.of[0][self.place(stage, micro_batch)];
@@ -113,10 +113,10 @@ impl Ends {
     }
 }
 
-/// Each rank does one thing after the other, each as soon as what it needs is there.
+/// Each rank carries out its actions in order, each as soon as what it needs is there.
 ///
 /// # Errors
-/// The first action that never begins, of the lowest rank that has one.
+/// Names the first action that never begins, on the lowest rank that has one.
 pub fn simulate(order: &Order, times: &Times) -> Result<Simulated, String> {
     let shape = order.shape;
     let all = vec![f64::NAN; shape.stages() * shape.micro_batches];
@@ -130,7 +130,7 @@ pub fn simulate(order: &Order, times: &Times) -> Result<Simulated, String> {
                 let needs = ends.needs(action);
                 for (_, end, far) in needs.into_iter().flatten() {
                     let there = end + if far { times.message } else { 0.0 };
-                    // What has not ended is not a number, and stays so.
+                    // A computation that has not ended is NaN, and so is what waits for it.
                     start = if there.is_nan() { f64::NAN } else { start.max(there) };
                     if start.is_nan() {
                         break;
@@ -158,7 +158,7 @@ pub fn simulate(order: &Order, times: &Times) -> Result<Simulated, String> {
     }
 }
 
-/// Why an action never begins.
+/// Says why an action never begins.
 fn deadlock(ends: &Ends, rank: usize, action: Action, at: impl Fn(usize) -> Option<Action>) -> String {
     let missing = ends.needs(action).into_iter().flatten().find(|(_, end, _)| end.is_nan());
     let (needed, _, _) = missing.expect("it waits for something");

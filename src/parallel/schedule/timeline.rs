@@ -1,15 +1,15 @@
-//! [`text`]: a step's timeline in characters, one line a rank.
+//! [`text`]: the timeline of a step in characters, one line for each rank.
 
 use super::Action;
 use super::simulate::Simulated;
 
-/// Columns of a line, at most.
+/// Most columns of a line.
 const WIDTH: usize = 128;
-/// Columns of the shortest forward, where the whole step fits so.
+/// Columns of the shortest forward, if the whole step then fits.
 const WIDE: usize = 3;
 
-/// Forwards as `F3`, backwards as `B3` followed by `-`; where there is no room, `f` and `b`. A dot is time in which the rank
-/// computes nothing. Of a longer step the beginning; whether it is whole.
+/// Draws forwards as `F3` and backwards as `B3` followed by `-`; without room for that as `f` and `b`. A dot is time in which
+/// the rank computes nothing. A longer step is cut off; the second result says whether it is whole.
 pub fn text(step: &Simulated) -> (Vec<String>, bool) {
     let length = |(_, start, end): &(Action, f64, f64)| end - start;
     let unit = step.ranks.iter().flatten().map(length).filter(|l| *l > 0.0).fold(f64::INFINITY, f64::min);

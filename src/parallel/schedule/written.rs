@@ -1,12 +1,13 @@
-//! A schedule that a recipe writes out: the actions of each rank, ranks divided by semicolons or lines.
+//! A schedule written out in a recipe: the actions of each rank, with semicolons or line ends between ranks.
 
 use super::Action;
 use super::pipeline::Shape;
 
-/// `0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1`: forward and backward of a stage for a micro-batch. The update follows.
+/// Parses `0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1`: forward and backward of a stage for a micro-batch. An update is added at the
+/// end.
 ///
 /// # Errors
-/// The first word that is no action, or a wrong number of ranks.
+/// Names the first word that is no action, or a wrong number of ranks.
 pub fn actions(text: &str, shape: Shape) -> Result<Vec<Vec<Action>>, String> {
     let lists = text.split([';', '\n']).map(str::trim).filter(|list| !list.is_empty());
     let of_rank = |(rank, list): (usize, &str)| -> Result<Vec<Action>, String> {

@@ -35,12 +35,22 @@ const UNSUPPORTED: [&str; 17] = [
     "use_rslora",
 ];
 
+/// First values of `init_lora_weights` that go with other weights of the model than its own.
+const CHANGES_MODEL: [&str; 5] = ["corda", "loftq", "lora_ga", "olora", "pissa"];
+
 /// The settings, with the folder as the first values.
 ///
 /// # Errors
 /// What the runner does not compute, named.
 pub fn read(config: &Config, folder: &Path) -> Result<Lora, String> {
     config.only_defaults(&UNSUPPORTED)?;
+    let init = config.get("init_lora_weights").as_str().unwrap_or_default();
+    if CHANGES_MODEL.iter().any(|way| init.to_lowercase().starts_with(way)) {
+        return Err(config.wrong(&format!(
+            "init_lora_weights = \"{init}\" changes the model's own weights, which the folder does not hold; save the \
+             adapter with path_initial_model_for_weight_conversion"
+        )));
+    }
     let rank = config.get("r").as_u64().filter(|r| *r > 0);
     let alpha = config.get("lora_alpha").as_f64().filter(|alpha| *alpha > 0.0);
     let names = |value: &Value| match value {

@@ -14,7 +14,7 @@ use super::{Config, adapters};
 use crate::params::save::{MARK, RUNNER, write_weights};
 use crate::params::table::{Entry, Table};
 use crate::params::tuning::VirtualTokens;
-use crate::params::weights::TensorFile;
+use crate::params::weights::{TensorFile, float};
 
 /// The one tensor of the file.
 const VECTORS: &str = "prompt_embeddings";
@@ -61,7 +61,8 @@ pub fn parts(file: &TensorFile, expected: &Table) -> Result<Option<HashMap<Strin
             vectors.shape()
         ));
     }
-    let (dtype, size) = (vectors.dtype(), vectors.data().len() / (rows * columns).max(1));
+    let dtype = vectors.dtype();
+    let size = float(dtype).ok_or_else(|| format!("  wrong dtype: {VECTORS} is {dtype:?}"))?.size();
     let mut first = 0;
     let part = |entry: &Entry| {
         let width = entry.shape[1];

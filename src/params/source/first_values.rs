@@ -1,4 +1,4 @@
-//! The values of parameters before training that no file has.
+//! The values that parameters begin with where no file has them.
 
 use std::f64::consts::TAU;
 

@@ -39,7 +39,7 @@ pub trait Method: Debug + Send + Sync {
     /// their order.
     fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, masks: Masks) -> Tensor<2>;
 
-    /// What is added to the layer where that is a product of low rank: operators of several layers can take it.
+    /// What is added to the layer, where that is a product of low rank, which operators over several layers can take.
     fn low_rank(&self, _matrices: Vec<Weight>, _masks: Masks) -> Option<LowRank> {
         None
     }

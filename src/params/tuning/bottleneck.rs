@@ -21,13 +21,13 @@ section! {
     /// A small network after attention and after the MLP of each block, which alone is trained.
     #[derive(Copy)]
     pub struct Bottleneck: Section::of("tuning", "method", &["adapter"]) => {
-        /// Columns inside of it; at most those of the residual stream.
+        /// Its inner columns; at most those of the residual stream.
         pub bottleneck: usize = Key::method(COUNT).default(Whole(64)).reads(&[("", "bottleneck {}")]).since(4),
     }
 }
 
 /// The last layer of attention and of the MLP, in each family.
-const LAST: [&str; 3] = ["o_proj", "down_proj", "c_proj"];
+const LAST: [&str; 5] = ["o_proj", "down_proj", "c_proj", "out_proj", "fc_out"];
 
 impl Tunes for Bottleneck {
     fn adapter(&self) -> Option<Arc<dyn Method>> {

@@ -23,7 +23,7 @@ section! {
     pub struct Lora: Section::of("tuning", "method", &["lora", "qlora"]) => {
         /// Rows of A and columns of B; at most the inputs and the outputs of each layer.
         pub rank: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "rank {}")]).since(4),
-        /// Times the rank's inverse, what the adapter's result is multiplied by.
+        /// The adapter's result is multiplied by alpha / rank.
         pub alpha: f64 = Key::method(POSITIVE).default(Number(16.0)).tacit().since(4),
         /// Share of the elements of A's input that are dropped in training.
         pub dropout: f64 = Key::method(FRACTION)
@@ -31,12 +31,12 @@ section! {
             .called("adapter dropout")
             .tacit()
             .since(4),
-        /// Names of the linear layers that have an adapter, with commas between.
+        /// Names of the linear layers that have an adapter, separated by commas.
         pub target_modules: String = Key::method(Values::Text)
             .default(Word("q_proj, k_proj, v_proj, o_proj"))
             .tacit()
             .since(4),
-        /// Folder of PEFT's whose A and B training begins with; else A is drawn from the seed and B is 0.
+        /// PEFT folder whose A and B training begins with. Without it A is drawn from the seed and B is 0.
         pub adapter: Option<String> =
             Key::method(Values::Text).default(Nothing).called("first adapter").without("a new adapter").since(4),
     }

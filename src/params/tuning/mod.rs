@@ -83,7 +83,7 @@ pub trait Tunes {
         None
     }
 
-    /// Whether there is nothing to train but a task's classes.
+    /// Whether the method trains the classifier of a task.
     fn needs_classes(&self) -> bool {
         false
     }
@@ -93,7 +93,7 @@ pub trait Tunes {
         None
     }
 
-    /// Steps by another method before this one's.
+    /// Steps that another method trains before this one.
     fn probe_steps(&self) -> Option<usize> {
         None
     }
@@ -169,8 +169,8 @@ impl TuningConfig {
         self.virtual_tokens().is_none() && self.adapter().is_none_or(|adapter| adapter.merges())
     }
 
-    /// The parameter of this name of a network without adapters that computes the same; `value` has those of the network
-    /// as it is, and `layout` says how the weights of linear layers lie.
+    /// The parameter of this name in a network without adapters that computes the same. `value` has the parameters of the
+    /// network as it is, and `layout` says how the weights of linear layers lie.
     pub fn merged(
         &self,
         name: &str,

@@ -75,6 +75,14 @@ fn every_method_has_the_parameters_that_its_operators_count() {
     let biases = 3 * (3 * 28 + 28 + 4 * 28 + 28) + 7 * 28;
     assert_eq!(counted(gpt2, "method = \"bitfit\""), [all, biases]);
     let added = 3 * 3 * ((28 + 84) + (28 + 28) + (112 + 28));
+    let gptj = format!("{}\nrotary_dim = 4", gpt2.replace("gpt2", "gptj"));
+    let [all_of_gptj, _] = counted(&gptj, "method = \"full\"");
+    // Of the MLP, of a norm in each block and one after, and of the head.
+    let of_gptj = 3 * (4 * 28 + 28) + 4 * 28 + 61;
+    assert_eq!(counted(&gptj, "method = \"bitfit\""), [all_of_gptj, of_gptj]);
+    let bottlenecks = 3 * 2 * (2 * 28 * 5 + 5 + 28);
+    let with = counted(&gptj, "method = \"adapter\"\nbottleneck = 5");
+    assert_eq!(with, [all_of_gptj + bottlenecks, bottlenecks]);
     assert_eq!(
         counted(gpt2, "method = \"lora\"\nrank = 3\ntarget_modules = \"c_attn, c_proj\""),
         [all + added, added]

@@ -13,19 +13,19 @@ use crate::words::values::{COUNT, Values};
 use crate::words::{Key, Section};
 
 section! {
-    /// Virtual tokens before each sample: of them alone, `prompt` trains the embeddings, and `prefix` the keys and values
-    /// in every layer.
+    /// Virtual tokens before each sample, which alone are trained: `prompt` trains their embeddings, `prefix` their keys and
+    /// values in every layer.
     pub struct VirtualTokenKeys: Section::of("tuning", "method", &["prompt", "prefix"]) => {
         /// Virtual tokens before each sample, beyond `train.seq_len`.
         pub num_virtual_tokens: usize =
             Key::method(COUNT).default(Whole(20)).reads(&[("", "{} virtual tokens")]).since(4),
-        /// Folder of PEFT's whose virtual tokens training begins with; else they are drawn from the seed.
+        /// PEFT folder whose virtual tokens training begins with. Without it they are drawn from the seed.
         pub adapter: Option<String> =
             Key::method(Values::Text).default(Nothing).called("first adapter").without("a new adapter").since(4),
     }
 }
 
-/// Virtual tokens before each sample: what of them is trained, and how many there are.
+/// Virtual tokens before each sample: what is trained of them, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VirtualTokens {
     /// Their embeddings.

@@ -16,13 +16,14 @@ const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_
 const MOST_PROBLEMS: usize = 20;
 
 /// The keys of config.json that give the sizes of a tensor, by a part of its name; the first counts.
-const SIZED_BY: [(&str, &str); 9] = [
+const SIZED_BY: [(&str, &str); 10] = [
     ("embed_tokens.", "vocab_size, hidden_size"),
     ("lm_head.", "vocab_size, hidden_size"),
     (".wte.", "vocab_size, n_embd"),
     (".wpe.", "n_positions, n_embd"),
     (".self_attn.", "num_attention_heads, num_key_value_heads, head_dim, hidden_size"),
     (".mlp.c_", "n_inner, n_embd"),
+    (".mlp.fc_", "n_inner, n_embd"),
     (".mlp.", "intermediate_size, hidden_size"),
     ("transformer.", "n_embd"),
     ("model.", "hidden_size"),

@@ -1,8 +1,6 @@
-//! Rules of `train.graph`: what changes from step to step must not be in a recorded one.
+//! Rules of `train.graph`: a recorded step cannot have what changes from step to step.
 
-use serde_json::Value;
-
-use super::Checked;
+use super::{Checked, drops};
 use crate::recipe::Cell;
 use crate::residence::Memory;
 use crate::words::Rule;
@@ -12,7 +10,6 @@ pub(super) fn check(cell: &Cell) -> Checked {
     if !train.graph {
         return Ok(());
     }
-    let dropout = cell.settings().get("tuning.dropout").and_then(Value::as_f64);
     let broken = [
         ("model.kind", cell.model.decoder().is_none(), "only language models are recorded"),
         ("train.mode", !train.mode.trains(), "a forward alone is not recorded"),
@@ -20,11 +17,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
         ("offload.activations", offload.activations == Memory::Host, "copies of inputs are not recorded"),
         ("offload.optimizer", offload.optimizer != Memory::Device, "copies of gradients are not recorded"),
         ("parallel", !cell.parallel.is_alone(), "messages between ranks are not recorded"),
-        (
-            "tuning.dropout",
-            dropout.is_some_and(|share| share > 0.0),
-            "a graph would drop the same elements in each step",
-        ),
+        ("tuning.dropout", drops(cell), "a graph would drop the same elements in each step"),
         (
             "tuning.method",
             cell.tuning().virtual_count() > 0,

@@ -1,8 +1,6 @@
-//! Rules of `train.mode = "inference"`: what only a backward or an update has an effect on is refused.
+//! Rules of `train.mode = "inference"`: settings that affect only a backward or an update are refused.
 
-use serde_json::Value;
-
-use super::Checked;
+use super::{Checked, drops};
 use crate::ops::Level;
 use crate::optim::Schedule;
 use crate::params::table::Tuning;
@@ -16,7 +14,6 @@ pub(super) fn check(cell: &Cell) -> Checked {
         return Ok(());
     }
     let (no_update, no_backward) = ("no weight is updated", "nothing is kept for backward");
-    let dropout = cell.settings().get("tuning.dropout").and_then(Value::as_f64);
     let unused = [
         ("train.optimizer", train.optimizer.rule().is_some(), no_update),
         ("train.clip_norm", train.clip_norm.is_some(), no_update),
@@ -27,7 +24,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
         ("checkpoint.blocks", cell.checkpoint.blocks > 0, no_backward),
         ("offload.activations", offload.activations == Memory::Host, no_backward),
         ("offload.optimizer", offload.optimizer == Memory::Host, no_update),
-        ("tuning.dropout", dropout.is_some_and(|share| share > 0.0), "only training drops anything"),
+        ("tuning.dropout", drops(cell), "only training drops anything"),
         (
             "tuning.method",
             adds_nothing(cell),
@@ -47,9 +44,10 @@ pub(super) fn check(cell: &Cell) -> Checked {
     }
 }
 
-/// Whether the tuning only chooses which of the model's own parameters are trained.
+/// Whether the tuning only chooses which parameters are trained.
 fn adds_nothing(cell: &Cell) -> bool {
     let setting = cell.workload().setting();
-    let plain = || cell.model.operators(&setting, &Tuning::default()).parameters();
+    let untuned = Tuning { classes: cell.classes(), ..Tuning::default() };
+    let plain = || cell.model.operators(&setting, &untuned).parameters();
     !cell.tuning.is_full() && cell.operators().parameters() == plain()
 }

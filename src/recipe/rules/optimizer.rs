@@ -1,4 +1,4 @@
-//! Rules of master weights as bf16 and 16 bits more, and of clipping by the norm of the step before.
+//! Rules of `store_param_remainders`, and of clipping by the norm of the step before.
 
 use burn::tensor::DType;
 
@@ -14,19 +14,19 @@ pub(super) fn check(cell: &Cell) -> Checked {
     Rule::refuse_if(
         remainders && cell.precision.stored() != DType::BF16,
         &[REMAINDERS, "precision.compute"],
-        "store_param_remainders has no effect on parameters that are not in bf16: they have no master of 16 bits more",
+        "store_param_remainders has no effect on parameters that are not in bf16, to which it adds 16 bits",
         "remove it, or use compute = \"bf16\" without autocast",
     )?;
     Rule::refuse_if(
         remainders && cell.offload.optimizer == Memory::Host,
         &[REMAINDERS, "offload.optimizer"],
-        "an optimizer on the host has master weights in fp32, which store_param_remainders is a form of",
+        "an optimizer on the host has master weights in fp32 already: store_param_remainders has no effect",
         "remove store_param_remainders, or offload.optimizer",
     )?;
     Rule::refuse_if(
         !cell.train.clip.is_own() && cell.precision.scaler.is_some(),
         &["train.clip", "precision.scaler"],
-        "train.clip = \"previous_norm\" does not go with a gradient scaler: the norm of a step that is skipped is none",
+        "train.clip = \"previous_norm\" does not go with a gradient scaler: a step that is skipped has no norm",
         "remove train.clip, or precision.scaler",
     )
 }

@@ -4,7 +4,7 @@ mod pipeline;
 mod shard;
 mod tensor;
 
-use super::Checked;
+use super::{Checked, needs_gpu};
 use crate::device::Target;
 use crate::device::cuda::nccl;
 use crate::parallel::Engine;
@@ -12,7 +12,7 @@ use crate::recipe::{Cell, Folders};
 use crate::residence::Memory;
 use crate::words::{DeviceId, Rule};
 
-/// What ranks do not do, and what they cannot divide.
+/// Refuses what ranks do not do, and what they cannot divide.
 pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.parallel.check(written)?;
     let data = cell.parallel.data;
@@ -37,38 +37,38 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     )?;
     Rule::refuse_if(
         cell.measure.gradient_histogram,
-        &["measure.gradient_histogram", "parallel.data"],
-        "a histogram counts the gradients of a whole batch, of which each replica has a part",
-        "remove measure.gradient_histogram, or parallel.data",
+        &["measure.gradient_histogram"],
+        "a histogram counts all gradients of a whole batch, of which each rank has a part",
+        "remove measure.gradient_histogram, or [parallel]",
     )?;
     let method: &str = (&cell.tuning).into();
     Rule::refuse_if(
         !["full", "lora", "qlora", "bitfit", "adapter"].contains(&method),
         &["tuning.method", "parallel.data"],
         format!("tuning.method = \"{method}\" trains in one process"),
-        "use \"full\", \"lora\", \"qlora\", \"bitfit\" or \"adapter\", or remove parallel.data",
+        "use \"full\", \"lora\", \"qlora\", \"bitfit\" or \"adapter\", or remove [parallel]",
     )?;
     Rule::refuse_if(
         Folders::of(cell)?.state.is_some(),
-        &["save.state", "parallel.data"],
+        &["save.state"],
         "the state of a cell in several processes is not saved",
         "remove save.state; save.weights keeps what is trained",
     )
 }
 
-/// What ranks need of their devices.
+/// Refuses devices that cannot run the ranks.
 pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Checked {
     let (parallel, by_nccl) = (&cell.parallel, cell.parallel.engine == Engine::Nccl);
     if parallel.is_alone() {
         return Ok(());
     }
     if device == DeviceId::Cpu {
-        let rule = Rule::new(
+        let rule = needs_gpu(
+            cell,
             &["parallel.engine", "device"],
             "parallel.engine = \"nccl\" sums on GPUs, and the device is the CPU",
             "remove parallel.engine, or set device = \"cuda:0\"",
         );
-        let rule = Rule { elsewhere: cell.device != device.to_string(), ..rule };
         return if by_nccl { Err(rule) } else { Ok(()) };
     }
     Rule::refuse_if(

@@ -9,11 +9,14 @@ use crate::recipe::{Cell, Train};
 /// `[model]` with `[train]`.
 pub fn check(cell: &Cell) -> Checked {
     let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
+    let virtual_tokens = cell.tuning().virtual_count();
     let train = [
         ("train.batch_size", batch_size),
         ("train.seq_len", seq_len),
         ("train.accumulation_steps", accumulation_steps),
+        ("tuning.num_virtual_tokens", virtual_tokens),
     ];
+    let seq_len = seq_len + virtual_tokens;
     let (tensors, model) = match (&cell.model, cell.model.decoder()) {
         (Model::Swiglu(network), _) => {
             let (hidden, inner, layers) =
@@ -44,6 +47,7 @@ pub fn check(cell: &Cell) -> Checked {
                 &[batch_size, seq_len, shape.layers, shape.intermediate_size],
                 &[batch_size, seq_len, shape.layers, shape.heads, shape.head_dim],
                 &[batch_size, seq_len, squares, shape.heads, rows, seq_len],
+                &[cell.positions(), shape.hidden_size.max(shape.head_dim)],
             ]);
             let sizes = [
                 ("model.vocab_size", shape.vocab_size),

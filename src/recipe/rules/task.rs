@@ -1,7 +1,7 @@
 //! Rules of `[task]` with `[data]` and within the section.
 
 use super::Checked;
-use crate::data::{Data, TextSource};
+use crate::data::{Data, TextSource, Tokenize};
 use crate::recipe::Cell;
 use crate::words::Rule;
 
@@ -25,16 +25,21 @@ pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {
     Rule::refuse_if(
         written("data.samples"),
         &["data.samples"],
-        "data.samples has no effect on a task, each problem of which is a sample",
+        "data.samples has no effect on a task: each of its problems is a sample",
         "remove data.samples",
     )?;
     let asks = task.evaluate_generation.is_some();
     Rule::refuse_if(
-        asks && task.kind.classes().is_some(),
+        asks && task.kind.next().is_none(),
         &["task.evaluate_generation"],
-        "task.evaluate_generation asks for answers as text, and this task's are classes: the classifier is asked about \
-         all of its test sets before training and after it anyway",
-        "remove task.evaluate_generation",
+        "task.evaluate_generation compares the numbers at the end of answers, and this task has none",
+        "remove task.evaluate_generation; a task with classes is evaluated on all of its test sets anyway",
+    )?;
+    Rule::refuse_if(
+        task.kind.classes().is_some() && cell.data.sampler().tokenize == Tokenize::EveryStep,
+        &["data.tokenize"],
+        "data.tokenize = \"every_step\" has no effect on a task with classes: its prompts become tokens before training",
+        "remove data.tokenize",
     )?;
     let of_answers = ["task.examples", "task.max_new_tokens", "task.batch_size"];
     let unused = of_answers.into_iter().find(|key| !asks && written(key));

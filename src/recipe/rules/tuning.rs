@@ -32,8 +32,8 @@ pub(super) fn check(cell: &Cell) -> Checked {
         (in_mlp || tuning.packs)
             && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
         &["checkpoint.level", "ops.swiglu"],
-        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator, in whose place an MLP with adapters, or with \
-         weights of 4 bits, has its linear layers and their gate",
+        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator; an MLP with adapters, or with weights in 4 \
+         bits, runs its linear layers and their gate instead",
         "remove them, or use tuning.method = \"lora\" and leave gate_proj, up_proj and down_proj without adapters; \
          checkpoint.blocks works with both",
     )?;
@@ -65,7 +65,7 @@ pub(super) fn saving(cell: &Cell) -> Checked {
     {
         return Err(Rule::new(
             &[key],
-            "a model with the classifier of a task in the place of its head is no language model that could be read",
+            "a model whose head is the classifier of a task is no language model that another program could read",
             format!("remove {key}; save.state keeps all parameters"),
         ));
     }

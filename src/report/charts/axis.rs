@@ -60,7 +60,7 @@ fn round_step(step: f64) -> f64 {
     factor * power
 }
 
-/// A tick's value without needless zeros, from ten thousand on in groups of three digits.
+/// A tick's value without trailing zeros; from ten thousand on with digits in groups of three.
 pub fn tick_label(value: f64) -> String {
     if value.abs() >= 1e4 && value.fract() == 0.0 {
         return format!("{}{}", if value < 0.0 { "-" } else { "" }, rate(value.abs()));

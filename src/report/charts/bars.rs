@@ -1,4 +1,4 @@
-//! Grouped bars, a group for each of the sizes and a bar a method: time by phase, and peak memory. Cells that differ in the
+//! Grouped bars of time by phase and of peak memory: a group for each problem, a bar for each method. Cells that differ in the
 //! seed alone are one bar, of their median.
 //!
 //! Bars are horizontal, so that names and values of any length fit on their line.
@@ -12,13 +12,13 @@ use super::basis::Basis;
 use super::canvas::Result;
 use crate::words::text::ratio;
 
-/// More bars than this cannot be told apart on a page.
+/// More bars than this are not readable on a page.
 const BARS: usize = 150;
 /// More sizes than this, each with its label, fill more than a page.
 const SIZES: usize = 36;
 
-/// A bar this many times as long as the median one is broken off, a little beyond the longest other one, where
-/// that one leaves a gap.
+/// A bar this many times as long as the median one is broken off a little beyond the longest other one, where there is a gap
+/// between the two.
 const FAR: f64 = 8.0;
 const GAP: f64 = 3.0;
 const BROKEN: f64 = 1.2;
@@ -44,8 +44,8 @@ struct Bars<'c, 'a> {
     estimate: bool,
 }
 
-/// Seconds of forward, backward and optimizer, stacked: the medians of a step, or with samplers, whose steps
-/// are not alike, those of a thousand real tokens. And measured peak memory, with the estimate marked.
+/// Two charts: seconds of forward, backward and optimizer, stacked, for a median step or with samplers, whose steps do unequal
+/// work, for a thousand real tokens; and measured peak memory, with the estimate marked.
 pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
     let mut groups = comparison.groups();
     let all = groups.len();
@@ -66,7 +66,7 @@ pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
     };
     let tokens = Bars {
         title: "Time of a thousand real tokens",
-        caption: "Forward, backward and optimizer, stacked, of all measured steps for a thousand real tokens.",
+        caption: "Time of all measured steps for a thousand real tokens: forward, backward and optimizer, stacked.",
         total: "step_s_per_token",
         parts: &["forward_s_per_token", "backward_s_per_token", "optimizer_s_per_token"],
         times: 1000.0,
@@ -91,12 +91,20 @@ impl Bars<'_, '_> {
         Some(self.comparison.of_group(self.total, group)? * self.times)
     }
 
-    /// The lengths of a bar's parts; empty of a group that was not measured.
+    /// Whether a measured group has no time of its forward: a graph is forward and backward in one.
+    fn is_graph(&self, group: &Group) -> bool {
+        self.total(group).is_some() && self.comparison.of_group(self.parts[0], group).is_none()
+    }
+
+    /// The lengths of a bar's parts; one of a graph, none of a group that was not measured.
     fn parts(&self, group: &Group) -> Vec<f64> {
         let of = |part: &&str| self.comparison.of_group(part, group);
         let parts: Vec<f64> = self.parts.iter().filter_map(of).collect();
         let sum: f64 = parts.iter().sum();
         let total = self.total(group).unwrap_or(sum);
+        if self.is_graph(group) {
+            return vec![total];
+        }
         parts.into_iter().map(|part| if sum > 0.0 { part / sum * total } else { part }).collect()
     }
 
@@ -162,3 +170,6 @@ impl Bars<'_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

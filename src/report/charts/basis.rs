@@ -1,7 +1,7 @@
-//! [`Basis`]: whether bars show values or ratios, and what a ratio is to.
+//! [`Basis`]: whether bars show values or ratios, and the reference of a ratio.
 //!
-//! Where the sizes' values differ ten-fold or more, each is drawn relative to its baseline: a common scale would hide the
-//! small ones and a logarithmic one would falsify the lengths.
+//! Where the values of the sizes differ ten-fold or more, each is drawn relative to its baseline: a common scale would hide the
+//! small ones, and a logarithmic scale would falsify the lengths.
 
 use super::super::table::{Comparison, Group};
 
@@ -11,8 +11,8 @@ const APART: f64 = 10.0;
 pub struct Basis<'c, 'a> {
     comparison: &'c Comparison<'a>,
     pub relative: bool,
-    /// Of each problem that has a measured cell, what its values are divided by: those of its baseline, or of its first
-    /// measured method; and which method that is, and whether it is the baseline.
+    /// For each problem with a measured cell, the value that others are divided by, of its baseline or of its first measured
+    /// method; that method; and whether it is the baseline.
     references: Vec<Option<(f64, usize, bool)>>,
 }
 
@@ -36,17 +36,17 @@ impl<'c, 'a> Basis<'c, 'a> {
         Self { comparison, relative: high >= APART * low, references }
     }
 
-    /// What a problem's values are divided by; `None` when they would be relative to nothing.
+    /// The number that a problem's values are divided by; `None` where there is no reference.
     pub fn divisor(&self, problem: usize) -> Option<f64> {
         if self.relative { self.references[problem].map(|(value, ..)| value) } else { Some(1.0) }
     }
 
-    /// Whether a problem is relative to a method that is no baseline.
+    /// Whether a problem is relative to a method that is not its baseline.
     fn has_star(&self, problem: usize) -> bool {
         self.relative && self.references[problem].is_some_and(|(.., is_base)| !is_base)
     }
 
-    /// The problem's label, with a star where the note speaks of it.
+    /// The problem's label, with a star where the note explains it.
     pub fn label(&self, problem: usize) -> String {
         format!(
             "{}{}",
@@ -67,13 +67,13 @@ impl<'c, 'a> Basis<'c, 'a> {
         format!("{quantity} relative to {to} at the same sizes")
     }
 
-    /// What the caption adds.
+    /// Sentences for the caption.
     pub fn note(&self) -> String {
         let mut note = String::new();
         if self.relative {
             note += " Each shape is drawn relative to its baseline, since they differ ten-fold or more.";
             if (0..self.references.len()).any(|problem| self.has_star(problem)) {
-                note += " * The baseline has no measurement: relative to the first method that has.";
+                note += " * The baseline was not measured: relative to the first method that was.";
             }
         }
         note

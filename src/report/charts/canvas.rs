@@ -107,7 +107,7 @@ type Point = (i32, i32);
 
 pub struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
-    /// Areas that say what they show when a browser's pointer is over them, as SVG.
+    /// The areas of [`Canvas::hover`], as SVG.
     hovers: RefCell<String>,
 }
 
@@ -164,7 +164,7 @@ impl Canvas<'_> {
         self.area.draw(&Text::new(text, at, style)).map_err(failed)
     }
 
-    /// Gives an area a text for a browser's pointer.
+    /// Gives an area a text that a browser shows under its pointer.
     pub fn hover(&self, from: Point, to: Point, text: &str) {
         let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let (width, height) = ((to.0 - from.0).max(1), (to.1 - from.1).max(1));
@@ -174,7 +174,7 @@ impl Canvas<'_> {
         ));
     }
 
-    /// The same of a point.
+    /// The same for a point.
     pub fn hover_at(&self, (x, y): Point, text: &str) {
         self.hover((x - 7, y - 7), (x + 7, y + 7), text);
     }
@@ -187,7 +187,7 @@ impl Canvas<'_> {
         self.area.draw(&PathElement::new(points.to_vec(), color.stroke_width(width))).map_err(failed)
     }
 
-    /// The sign of a method: each has a form and a colour of its own.
+    /// The marker of a method, with a form and a colour of its own.
     pub fn marker(&self, method: usize, (x, y): Point, radius: i32) -> Result {
         let r = radius;
         let form: Vec<Point> = match method % 5 {

@@ -1,5 +1,5 @@
-//! Learning curves: training loss, and loss, perplexity and accuracy on held-out text, over the steps taken.
-//! One colour a cell.
+//! Learning curves over the steps taken: training loss, and loss, perplexity and accuracy on held-out text. Each cell has its
+//! colour.
 
 mod panel;
 
@@ -24,7 +24,7 @@ const MOST: usize = 8;
 const CHARTS: usize = 6;
 /// Curves that are nowhere more than this share of the first loss apart cover each other.
 const SAME: f64 = 0.002;
-/// Losses above so many times the largest first one are an accident that would hide all others.
+/// Losses above so many times the largest first one would hide all others.
 const BLOWN_UP: f64 = 1.5;
 
 /// One chart of all cells that trained; one for each of the sizes where they are more than [`MOST`].
@@ -71,7 +71,7 @@ fn cover(comparison: &Comparison, mut lines: Vec<usize>) -> Vec<Vec<usize>> {
     groups
 }
 
-/// The baseline and those that ended farthest from it, in their order; and the others.
+/// The baseline and the lines that ended farthest from it, in their order; and the others.
 fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
     let end = |i: usize| {
         let learned = Learned::of(&comparison.lines[i])?;
@@ -90,7 +90,7 @@ fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>
     lines.into_iter().partition(|i| ranked.contains(i))
 }
 
-/// Of the given lines, which are of one shape where one is given.
+/// The chart of some lines; where a shape is given, they are all of it.
 fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Result<Chart> {
     let covering = cover(comparison, lines);
     let (drawn, left_out) = choose(comparison, covering.iter().map(|group| group[0]).collect());
@@ -99,7 +99,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
         None => comparison.name(&comparison.lines[i]),
     };
     let under = |line: usize| covering.iter().find(|group| group[0] == line).into_iter().flatten();
-    // The colours of the other charts where a cell is a method, and else such as none of them has.
+    // A cell that is a method has the colour of the other charts, any other cell one that they do not use.
     let one_shape = shape.is_some() || comparison.shapes.len() == 1;
     // Steps of samplers see unequal numbers of tokens.
     let loading = |i: usize| trained(&comparison.lines[i]).and_then(|m| m.loading.as_ref());
@@ -116,19 +116,15 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
         .enumerate()
         .filter_map(|(place, &i)| {
             let line = &comparison.lines[i];
-            let diverged = line.row.is_some_and(|row| row.status == Status::Diverged);
             let sign = if one_shape { line.method } else { comparison.methods.len() + place };
             let base =
                 line.baseline.filter(|base| *base != i).and_then(|base| trained(&comparison.lines[base]));
-            Some(Curve { line: i, sign, measured: trained(line)?, base, diverged, tokens: tokens(i) })
+            Some(Curve { line: i, sign, measured: trained(line)?, base, tokens: tokens(i) })
         })
         .collect();
     let mut legend = Legend::default();
     for curve in &curves {
-        legend.add(Sign::Marker(curve.sign), &few(under(curve.line).map(name), FEW));
-    }
-    if curves.iter().any(|curve| curve.diverged) {
-        legend.add(Sign::Cross, "diverged");
+        legend.add_few(Sign::Marker(curve.sign), under(curve.line).map(name));
     }
     let at = shape.map_or(String::new(), |shape| format!(" at {}", comparison.shapes[shape].name));
     let evaluated = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
@@ -163,7 +159,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
         caption.push_str(&format!(" Not drawn, {why}: {names}."));
     }
     let lost = |line: &&Line| {
-        line.row.is_some_and(|row| row.status == Status::Diverged && row.measurement.is_none())
+        line.row.is_some_and(|row| row.status == Status::Diverged)
             && line.cell.model.decoder().is_some()
             && shape.is_none_or(|shape| line.shape == shape)
     };

@@ -7,11 +7,11 @@ use super::super::table::Comparison;
 use super::Chart;
 use super::axis::padded;
 use super::canvas::{ALARM, Result, method_color};
-use super::legend::{FEW, Legend, Sign};
+use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
 use crate::measure::ScalerRecord;
 use crate::precision::ScalerConfig;
-use crate::words::text::{few, power_of_two};
+use crate::words::text::power_of_two;
 
 /// More lines than this look alike.
 const MOST: usize = 8;
@@ -42,14 +42,14 @@ pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
         true => comparison.methods[comparison.lines[i].method].clone(),
         false => comparison.name(&comparison.lines[i]),
     };
-    // The colours of the other charts, or such as none of them has.
+    // A method has the colour of the other charts, any other cell one that they do not use.
     let color = |place: usize| match one_problem {
         true => method_color(comparison.lines[drawn[place][0].0].method),
         false => method_color(comparison.methods.len() + place),
     };
     let mut legend = Legend::default();
     for (place, group) in drawn.iter().enumerate() {
-        legend.add(Sign::Line(color(place)), &few(group.iter().map(|(i, _)| name(*i)), FEW));
+        legend.add_few(Sign::Line(color(place)), group.iter().map(|(i, _)| name(*i)));
     }
     if records().any(|record| record.skipped > 0) {
         legend.add(Sign::Cross, "skipped");
@@ -69,15 +69,16 @@ pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
                 let points = record.scales.iter().zip(1..).map(|(scale, step)| place(step, *scale));
                 canvas.line(&points.collect::<Vec<_>>(), color(sign), 2)?;
             }
-            let skipped = records().flat_map(|record| {
-                record.skipped_steps.iter().map(|step| place(*step, record.scales[step - 1]))
+            let mut skipped = records().flat_map(|record| {
+                let scale = |step: usize| record.scales.get(step.checked_sub(1)?);
+                record.skipped_steps.iter().filter_map(move |&step| Some(place(step, *scale(step)?)))
             });
-            skipped.into_iter().try_for_each(|at| canvas.cross(at, 3, ALARM))
+            skipped.try_for_each(|at| canvas.cross(at, 3, ALARM))
         });
     let seeds = comparison.problems() < comparison.shapes.len();
     let caption = format!(
-        "The scale after each step{}. It falls after a step that was skipped, since a gradient was not finite, and grows \
-         after many that were not.",
+        "The scale after each step{}. It falls after a skipped step, in which a gradient was not finite, and grows after \
+         many steps that were not skipped.",
         if seeds { ", of the first seed" } else { "" }
     );
     Ok(vec![plot.chart(caption)?])

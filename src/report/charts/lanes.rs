@@ -1,4 +1,4 @@
-//! [`Lane`]: what one stream of the device did, or the host for it, named after its work, and how it is drawn.
+//! [`Lane`]: the work of one stream of the device, or of the host, named after its work, and its drawing.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::words::text::seconds;
 /// Colour of a pixel in which a lane was busy for a third, two thirds and all of its time.
 const STRENGTHS: [f64; 3] = [0.4, 0.7, 1.0];
 
-/// What is drawn in one colour.
+/// Work that is drawn in one colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     Matmul,
@@ -37,8 +37,8 @@ const FAMILIES: [(Family, &str, usize); 8] = [
     (Family::OnHost, "updates on the host", 3),
 ];
 
-/// Parts of the kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that show a family, the first
-/// that fits: `splitKreduce` of cuBLASLt belongs to its matrix product.
+/// Parts of kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that show a family. The first that fits counts: cuBLASLt's
+/// `splitKreduce` belongs to its matrix product.
 const NAMES: [(Family, &[&str]); 3] = [
     (Family::Matmul, &["gemm", "gemv", "nvjet", "cutlass", "cublas", "matmul", "cmma", "linear"]),
     (Family::Reduction, &["reduce", "_sum", "softmax", "norm"]),
@@ -69,12 +69,12 @@ impl Family {
     }
 }
 
-/// What a kernel or copy is by its name; `None` for a mark.
+/// The family of a kernel or copy in words; `None` for a mark.
 pub fn family(activity: &Activity) -> Option<&'static str> {
     (activity.kind != ActivityKind::Mark).then(|| FAMILIES[Family::of(activity) as usize].1)
 }
 
-/// The families that occur, with the sum of their times where they are of one step.
+/// The families that occur; `with_times`: with the sums of their times.
 pub fn legend(activities: &[&Activity], with_times: bool) -> Legend {
     let mut legend = Legend::default();
     for (family, name, _) in FAMILIES {
@@ -155,9 +155,8 @@ struct Run {
     strength: usize,
 }
 
-/// A lane as it is drawn: each of its pixels shows the family that ran longest within it, paler
-/// where the stream was idle for part of it. So the drawing stays small and true however many
-/// kernels there are, and none vanishes between pixels.
+/// The drawing of a lane: each pixel shows the family that ran longest within it, paler where the stream was idle for part of
+/// it. So the drawing stays small and true for any number of kernels, and no kernel vanishes between pixels.
 fn runs(activities: &[&Activity], origin: u64, span: u64, pixels: usize) -> Vec<Run> {
     let per_nanosecond = pixels as f64 / span as f64;
     let mut busy = vec![[0.0f64; FAMILIES.len()]; pixels];

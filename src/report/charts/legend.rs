@@ -1,16 +1,19 @@
 //! [`Legend`]: signs and their names in rows above a chart's data.
 
+use std::fmt::Display;
+
 use plotters::style::RGBColor;
 
 use super::canvas::{ALARM, Anchor, Canvas, INK, Result, TEXT, WIDTH, fit, method_color, text_width};
+use crate::words::text::few;
 
 const ROW: i32 = 20;
 const SIGN: i32 = 20;
 const GAP: i32 = 22;
 
-/// More names than this are no help: nobody tells their colours apart.
+/// A legend has no more names than this: nobody can distinguish more colours.
 const NAMES: usize = 24;
-/// Names of one sign, where it stands for several.
+/// The most names of one sign.
 pub const FEW: usize = 4;
 
 /// What stands before a name.
@@ -35,7 +38,7 @@ pub struct Legend {
 }
 
 impl Legend {
-    /// One sign for each of the names, made of its number; of very many names the first ones.
+    /// A sign for each of the names, made from its number; of very many names the first ones.
     pub fn of(names: impl IntoIterator<Item = impl AsRef<str>>, sign: impl Fn(usize) -> Sign) -> Self {
         let mut legend = Self::default();
         let mut names = names.into_iter().enumerate();
@@ -49,6 +52,11 @@ impl Legend {
 
     pub fn add(&mut self, sign: Sign, name: &str) {
         self.items.push((sign, fit(name, TEXT, WIDTH - 2 * GAP - SIGN)));
+    }
+
+    /// One sign for several names, of many the first ones.
+    pub fn add_few(&mut self, sign: Sign, names: impl IntoIterator<Item: Display>) {
+        self.add(sign, &few(names, FEW));
     }
 
     /// Left edge and row of each item.

@@ -1,4 +1,4 @@
-//! Time and memory over each swept size: one line a method, the other sizes held.
+//! Time and memory over each swept size: a line for each method, the other sizes held.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::words::text::few;
 
 /// Height of one cross.
 const STACK: i32 = 15;
-/// What is drawn, a panel each.
+/// The columns that are drawn, each in a panel.
 const COLUMNS: [&str; 2] = ["step_s_median", "live_peak_bytes"];
 /// Lines that are nowhere farther apart than this share cover each other.
 const SAME: f64 = 0.01;
@@ -35,13 +35,13 @@ type Group = (Vec<String>, Vec<(f64, usize)>);
 
 /// One chart for each swept numeric size with a group of at least two values.
 pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
-    // A seed is a number without more and less.
+    // Seeds have no order.
     let sizes = comparison.sizes.iter().filter(|key| *key != "seed");
     let sweeps = sizes.filter_map(|key| sweep(comparison, key));
     sweeps.map(|sweep| chart(comparison, &sweep)).collect()
 }
 
-/// The group with the most measured values along `key`; the first of equals.
+/// The cells with the most measured values along `key`, at equal other sizes; the first of several.
 fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let others: Vec<&String> = comparison.sizes.iter().filter(|other| *other != key).collect();
     let mut groups: Vec<Group> = Vec::new();

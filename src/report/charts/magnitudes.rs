@@ -1,14 +1,14 @@
-//! The sizes of gradients, by powers of two: one line a method, and fp16's limits.
+//! The sizes of gradients by powers of two: a line for each method, and fp16's limits.
 
 use super::super::alike::{groups, within};
 use super::super::table::{Comparison, Line};
 use super::Chart;
 use super::axis::from_zero;
 use super::canvas::{ALARM, Anchor, Result, SMALL, method_color};
-use super::legend::{FEW, Legend, Sign};
+use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
 use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
-use crate::words::text::{few, power_of_two};
+use crate::words::text::power_of_two;
 
 /// More lines than this look alike.
 const MOST: usize = 8;
@@ -17,7 +17,7 @@ const SAME: f64 = 0.1;
 /// Numbers from 2^16 on are beyond fp16's largest, 65504.
 const LARGEST: i32 = 16;
 
-/// Of the first of the sizes where gradients were counted; nothing without one.
+/// A chart for the first shape where gradients were counted; nothing without one.
 pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
     let counted = |line: &Line| -> Option<(usize, usize, Vec<f64>)> {
         let of: &Magnitudes = &line.measured()?.gradient_histogram.as_ref()?.activations;
@@ -32,7 +32,7 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
     let mut legend = Legend::default();
     for group in &drawn {
         let names = group.iter().map(|(_, method, _)| &comparison.methods[*method]);
-        legend.add(Sign::Marker(group[0].1), &few(names, FEW));
+        legend.add_few(Sign::Marker(group[0].1), names);
     }
     let x = Axis {
         ticks: Ticks::At((FIRST..=end).step_by(4).map(f64::from).collect()),

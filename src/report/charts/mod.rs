@@ -1,4 +1,4 @@
-//! Charts of a comparison, drawn by Plotters as SVG. A chart is a file of this folder and a line of [`CHARTS`].
+//! Charts of a comparison, drawn by Plotters as SVG. Each kind of chart is a file of this folder and a line of [`CHARTS`].
 
 mod axis;
 mod bars;
@@ -33,15 +33,15 @@ pub use timeline::{compared, timeline};
 pub struct Chart {
     /// The file's name without its ending.
     pub name: String,
-    /// What it shows, for the text below it.
+    /// The text below it.
     pub caption: String,
     pub svg: String,
 }
 
-/// The pictures of a kind; none where the rows do not allow it.
+/// Draws the charts of a kind; none where the rows do not allow it.
 type Draw = fn(&Comparison) -> canvas::Result<Vec<Chart>>;
 
-/// Every kind of chart, in the order of the report; each draws nothing where the rows do not allow it.
+/// Every kind of chart, in the order of the report.
 const CHARTS: &[Draw] = &[
     bars::bars,
     scatter::scatter,

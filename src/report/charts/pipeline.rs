@@ -1,4 +1,4 @@
-//! A step of a pipeline: the predicted timeline above the measured one, on one axis of time, a lane a rank.
+//! A step of a pipeline: the predicted timeline above the measured one, on one axis of time, with a lane for each rank.
 
 use plotters::style::RGBColor;
 
@@ -73,7 +73,7 @@ fn chart(number: usize, cell: &str, step: &Pipelined) -> Result<Chart> {
     Ok(Chart { name: format!("pipeline-{}", number + 1), caption, svg })
 }
 
-/// What a rank did, each with the number of its micro-batch where there is room.
+/// The computations of a rank, each with the number of its micro-batch where there is room.
 fn lane(canvas: &Canvas, spans: &[Span], at: &dyn Fn(f64) -> i32, y: i32) -> Result {
     let mut drawn = i32::MIN;
     for span in spans {

@@ -1,5 +1,5 @@
-//! [`Plot`]: what charts with axes share: title, legend, panels with their ticks, grid and axis titles. A
-//! chart gives its axes and draws its data; room for the labels is made here, so that they never meet.
+//! [`Plot`]: the common parts of charts with axes: title, legend, panels with their ticks, grid and axis titles. A chart gives its
+//! axes and draws its data; this module makes room for the labels, so that they never meet.
 
 use super::Chart;
 use super::axis::{Scale, tick_label};

@@ -7,14 +7,14 @@ use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{extent, padded, tick_label};
 use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL, method_color};
-use super::legend::{FEW, Legend, Sign};
+use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Room, Ticks};
 use crate::precision::ScalerConfig;
-use crate::words::text::{few, power_of_two};
+use crate::words::text::power_of_two;
 
 /// Fewer scales are no sweep.
 const LEAST: usize = 3;
-/// Of this part of the axis lines cover each other.
+/// Lines nearer than the axis' length over this cover each other.
 const SAME: f64 = 150.0;
 /// Where the crosses of runs without a result stand.
 const STRIP: i32 = 24;
@@ -40,13 +40,13 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
     let (low, high) = extent(&values);
     let covers = |(_, a): &(usize, f64), (_, b): &(usize, f64)| within((high - low) / SAME, &[*a], &[*b]);
     let levels = groups(levels, covers);
-    // A line of several methods has a colour that none of them has elsewhere.
+    // The line of the sweep has a colour that no method has.
     let sweep = comparison.methods.len();
     let mut legend = Legend::default();
     legend.add(Sign::Marker(sweep), "static scale");
     for group in &levels {
         let names = group.iter().map(|(method, _)| &comparison.methods[*method]);
-        legend.add(Sign::Line(method_color(group[0].0)), &few(names, FEW));
+        legend.add_few(Sign::Line(method_color(group[0].0)), names);
     }
     if points.iter().any(|point| point.lost) {
         legend.add(Sign::Cross, "diverged");
@@ -86,8 +86,8 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
         canvas.line(&means, method_color(sweep), 2)?;
         means.into_iter().try_for_each(|at| canvas.marker(sweep, at, 4))
     });
-    let caption = "Loss on held-out text after the last step. Marks: means over all runs of a scale, with the least and \
-                   the largest; skipped: steps of all its runs together.";
+    let caption = "Loss on held-out text after the last step. Marks are means over all runs of a scale, with their least and \
+                   largest loss; skipped: steps of all these runs together.";
     Ok(vec![plot.chart(caption)?])
 }
 

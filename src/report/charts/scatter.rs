@@ -1,5 +1,5 @@
-//! Peak memory against step time: a panel for each of the sizes, with its Pareto front. Sizes differ by more than methods
-//! do, and only at equal sizes can one method replace another.
+//! Peak memory against step time: a panel for each problem, with its Pareto front. Problems differ by more than methods do, and
+//! one method can replace another only at the same sizes.
 
 use super::super::pareto;
 use super::super::table::{Comparison, Group};
@@ -10,8 +10,8 @@ use super::legend::{Legend, Sign};
 use super::plot::{Area, Axis, Plot};
 use plotters::style::RGBColor;
 
-/// A point that takes so many times as long as the median one stands at the edge, with its value: it would press all
-/// others together, and so would a logarithmic axis.
+/// A point that takes so many times as long as the median one stands at the edge, with its value: on a common axis it would
+/// press all others together, and so would a logarithmic axis.
 const FAR: f64 = 6.0;
 /// More panels than this are left to the table.
 const MOST: usize = 8;
@@ -26,7 +26,7 @@ struct Point<'g> {
     memory: f64,
 }
 
-/// Nothing when at no size two methods were measured, or where steps are not alike.
+/// Nothing where no problem has two measured methods, or where steps do unequal work.
 pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
     if comparison.with_samplers() {
         return Ok(Vec::new());
@@ -109,10 +109,7 @@ fn draw(canvas: &Canvas, area: &Area, comparison: &Comparison, points: &[Point],
         // A marker that makes room for another is tied to its place.
         canvas.line(&[*at, drawn], GRID, 1)?;
         canvas.marker(point.group.method, drawn, 5)?;
-        let written = |column: &str| {
-            let value = comparison.of_group(column, point.group).unwrap_or_default();
-            comparison.frame.unit(column).write(value)
-        };
+        let written = |column: &str| comparison.written_of_group(column, point.group).unwrap_or_default();
         let (time, memory) = (written("step_s_median"), written("live_peak_bytes"));
         canvas.hover_at(drawn, &format!("{}: {time}, {memory}", comparison.methods[point.group.method]));
         if point.time > far {
@@ -125,7 +122,7 @@ fn draw(canvas: &Canvas, area: &Area, comparison: &Comparison, points: &[Point],
     Ok(())
 }
 
-/// What a front dominates lies above and to the right of its steps.
+/// The front as steps: what it dominates lies above and to the right.
 fn staircase(front: &[(i32, i32)]) -> Vec<(i32, i32)> {
     let mut path = Vec::new();
     for pair in front.windows(2) {

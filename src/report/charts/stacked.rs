@@ -1,4 +1,4 @@
-//! Stacked bars of what a thing is made of, apart from any comparison.
+//! Stacked bars of the parts of something, apart from any comparison.
 
 use super::axis::{Scale, from_zero};
 use super::canvas::{Anchor, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, method_color, svg, text_width};

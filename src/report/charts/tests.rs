@@ -5,7 +5,7 @@ use resvg::usvg::{Group, Node, Rect};
 
 use super::super::table::Comparison;
 use super::super::testing::{
-    STUDY, bad_row, busy_trace, language_recipe, language_rows, ok_row, recipe, rows, step_trace,
+    STUDY, bad_row, busy_trace, language_recipe, language_rows, recipe, rows, step_trace,
 };
 use super::*;
 use crate::device::trace::{Activity, ActivityKind};
@@ -27,7 +27,7 @@ fn texts(group: &Group, out: &mut Vec<(String, Rect)>) {
     }
 }
 
-fn assert_labels_are_apart(chart: &Chart, what: &str) {
+pub fn assert_labels_are_apart(chart: &Chart, what: &str) {
     let tree = png::tree(&chart.svg).expect("valid SVG");
     let mut found = Vec::new();
     texts(tree.root(), &mut found);
@@ -279,36 +279,4 @@ fn charts_that_need_several_values_are_left_out() {
     // Batch size is the only size that varies while the others are held.
     assert_eq!(of_several(&study), ["pareto", "lines-train-batch-size"]);
     assert!(names(&study, &[]).is_empty());
-}
-
-#[test]
-fn bars_say_what_was_measured() {
-    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
-    let rows = [
-        ok_row(&recipe.cells[0], 0.010, 0.020, 100 << 20),
-        bad_row(&recipe.cells[1], Status::Oom, "too large"),
-    ];
-    let charts = draw(&Comparison::new(&recipe, &rows)).expect("charts");
-    // 10 + 20 + 1 ms of forward, backward and optimizer.
-    for text in ["31.0 ms", "oom", "not run", "level 0.5"] {
-        assert!(charts[0].svg.contains(text), "{text} is missing in the chart of times");
-    }
-    assert!(charts[1].svg.contains("100 MiB"));
-}
-
-#[test]
-fn a_bar_far_longer_than_the_others_is_broken_off() {
-    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
-    let of = |slowest: f64| {
-        let row = |(i, cell): (usize, &crate::recipe::Cell)| {
-            ok_row(cell, if i == 2 { slowest } else { 0.1 }, 0.1, 1 << 30)
-        };
-        let rows: Vec<Row> = recipe.cells.iter().enumerate().map(row).collect();
-        let charts = bars::bars(&Comparison::new(&recipe, &rows)).expect("charts");
-        let chart = &charts[0];
-        assert_labels_are_apart(chart, "broken");
-        (chart.caption.contains("A broken bar is longer"), chart.svg.contains("33.1 s"))
-    };
-    assert_eq!(of(30.0), (true, true));
-    assert_eq!(of(1.0), (false, false));
 }

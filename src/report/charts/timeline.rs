@@ -1,5 +1,5 @@
-//! What the device did during one step: a lane a stream, kernels and copies in the colours of their families; and two
-//! ways of the same step above one another, on one axis of time.
+//! The device's work during one step: a lane for each stream, with kernels and copies in the colours of their families; and the
+//! steps of several cells above one another, on one axis of time.
 
 use super::Chart;
 use super::canvas::{Anchor, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width};
@@ -174,7 +174,7 @@ fn blocks(activities: &[Activity]) -> Option<(u64, u64)> {
     Some((ends[first], ends[first + ZOOMED]))
 }
 
-/// Where lanes begin, behind their names.
+/// The left end of the lanes, to the right of their names.
 fn left_of(lanes: &[Lane]) -> i32 {
     MARGIN + 10 + lanes.iter().map(|lane| text_width(&lane.name, TEXT)).max().unwrap_or(0)
 }

@@ -28,12 +28,7 @@ pub const ANSWERS: &[Column<Take>] = &[
     column("tokens_per_second", "tokens/s", PerSecond, |a| a.after.tokens_per_second()),
 ];
 
-/// The answers to the second test set of a cell.
-pub fn other<'a>(line: &Line<'a>) -> Option<Asked<'a>> {
-    asked(line).into_iter().nth(1)
-}
-
-/// The answers to the first test set of a cell.
-pub fn first<'a>(line: &Line<'a>) -> Option<Asked<'a>> {
-    asked(line).into_iter().next()
+/// The answers to one of the test sets of a cell, counted from 0.
+pub fn set<'a>(line: &Line<'a>, number: usize) -> Option<Asked<'a>> {
+    asked(line).into_iter().nth(number)
 }

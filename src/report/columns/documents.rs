@@ -1,4 +1,4 @@
-//! Columns that documents and charts show, but the files do not have.
+//! Columns of documents and charts that the files do not have.
 
 use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 
@@ -69,8 +69,8 @@ pub const MORE_RATIOS: &[(&str, &str, &[&str])] = &[
     ("published_memory_vs_baseline", "× memory published", &["published_memory"]),
 ];
 
-/// Parameters that are trained, and all with those that tuning adds; `None` where all are trained, and nothing compares
-/// that with other methods, or none.
+/// The number of trained parameters, and of all with those that tuning adds. `None` where nothing is trained, or everything
+/// and no feature distance compares it with other methods.
 fn trained(line: &Line) -> Option<[u64; 2]> {
     let compared = line.cell.eval.is_some_and(|eval| eval.feature_distance);
     let tuned = (!line.cell.tuning.is_full() || compared) && line.cell.train.mode.trains();
@@ -84,8 +84,8 @@ fn per_token(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f6
     Some(seconds / loading(line)?.tokens() as f64)
 }
 
-/// How far apart samples lie: their interquartile range over their median, which one step that the operating
-/// system held up does not change. With a sampler, that of the mean of all steps for each real token.
+/// The spread of samples: their interquartile range over their median, which a single slow step does not change. With a
+/// sampler, the spread of the mean over all steps of the time for each real token.
 fn spread(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f64> {
     let samples = of(line.measured()?)?;
     let Some(loading) = loading(line) else {

@@ -49,6 +49,15 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Why it has no numbers.
+    pub fn reason(&self) -> &'a str {
+        match self.row {
+            None => "it has not run yet; the same command runs it",
+            Some(row) if row.reason.is_empty() => "no reason was recorded",
+            Some(row) => &row.reason,
+        }
+    }
+
     /// Estimated bytes at the cell's highest moment.
     pub fn estimate(&self) -> u64 {
         self.row.map_or_else(|| self.cell.estimate(), |row| row.estimate).total()

@@ -1,4 +1,4 @@
-//! [`HostUpdates`]: which blocks' buffers are with the optimizer on the host, and when they go there.
+//! [`HostUpdates`]: lends blocks' buffers to the optimizer on the host.
 
 use burn::module::ParamId;
 use burn::tensor::DType;
@@ -9,14 +9,6 @@ use crate::device::{BlockStore, Buffers, Side};
 use crate::optim::host::{Pending, Work, Worker};
 
 impl Engine {
-    /// From now on, and until the update, gradients that are sent are the last of this step, and their block's
-    /// update on the host begins when they have arrived.
-    pub(super) fn begin_on_arrival(&mut self, work: Work) {
-        if let Updates::OnHost(updates) = &mut self.updates {
-            updates.on_arrival = Some(work);
-        }
-    }
-
     pub(super) fn updates_on_arrival(&self) -> bool {
         matches!(&self.updates, Updates::OnHost(updates) if updates.on_arrival.is_some())
     }
@@ -29,14 +21,14 @@ impl Engine {
         }
     }
 
-    /// Takes a block's buffer back from the optimizer on the host, when it has it.
+    /// Takes a block's buffer back from the optimizer on the host, if it is lent.
     pub(super) fn collect(&mut self, block: usize) {
         if let Updates::OnHost(updates) = &mut self.updates {
             updates.collect(&mut *self.store, block);
         }
     }
 
-    /// Before a buffer is read.
+    /// Takes a buffer back before it is read.
     pub(super) fn expect(&mut self, side: Side, block: usize) {
         self.collect(block);
         let one = self.size.buffers[block] == Buffers::One;
@@ -53,8 +45,8 @@ pub struct HostUpdates {
     lent: Vec<Option<Pending>>,
     /// Whether a block's update of this step has begun.
     begun: Vec<bool>,
-    /// The step that gradients begin when they arrive; `None`: they wait for [`update`](Self::update).
-    on_arrival: Option<Work>,
+    /// The update that begins when a block's gradients arrive; `None`: it waits for [`update`](Self::update).
+    pub(super) on_arrival: Option<Work>,
 }
 
 impl HostUpdates {
@@ -86,19 +78,19 @@ impl HostUpdates {
         self.begun[block]
     }
 
-    /// Begins a block's update, unless its gradients have.
+    /// Begins a block's update, unless it has begun.
     pub fn update(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, work: Work) {
         if !self.begun[block] {
             self.begin(store, block, id, work);
         }
     }
 
-    /// Writes a block's weights over gradients that are not wanted.
+    /// Writes a block's weights back over discarded gradients.
     pub fn restore(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId) {
         self.submit(store, Side::Gradients, block, id, Work::Restore);
     }
 
-    /// Waits for a block's buffer where it is lent, and gives it back to the store.
+    /// If a block's buffer is lent, waits for it and gives it back to the store.
     pub fn collect(&mut self, store: &mut dyn BlockStore, block: usize) {
         if let Some(pending) = self.lent[block].take() {
             store.give_back(block, pending.wait(), self.trainable[block]);

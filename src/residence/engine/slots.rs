@@ -1,7 +1,7 @@
 //! [`Slots`]: which block is in which slot on the device, and which slot a block takes.
 //!
-//! Slots for weights come before those for gradients; of both, those through which blocks move before those of
-//! resident blocks, each of which has its own.
+//! Slots for weights come before slots for gradients. Of each kind, slots through which blocks move come before those of
+//! resident blocks, which have one each.
 
 use super::Pass;
 
@@ -9,22 +9,22 @@ use super::Pass;
 pub const GRADIENT_SLOTS: usize = 2;
 
 pub struct Slots {
-    /// By slot for weights: the block it holds or is being filled with.
+    /// By slot for weights: the block that it holds or is being filled with.
     holds: Vec<Option<usize>>,
-    /// Slots through which weights move, and gradients.
+    /// Slots through which weights move; and gradients.
     moving: usize,
     moving_gradients: usize,
     /// By block: its number among the resident ones.
     resident: Vec<Option<usize>>,
     /// Whether gradients of resident blocks stay with them.
     keeps_gradients: bool,
-    /// Gradient slots taken so far.
+    /// How often a slot for moving gradients was taken.
     sent: usize,
 }
 
 impl Slots {
-    /// `resident`: by block, whether it stays. `moving`: slots for the weights of the others, where there are so
-    /// many of them. `trains`: whether blocks have gradients.
+    /// `resident`: by block, whether it stays. `moving`: most slots for the weights of the others. `trains`: whether blocks
+    /// have gradients.
     pub fn new(resident: &[bool], moving: usize, keeps_gradients: bool, trains: bool) -> Self {
         let mut count = 0;
         let mut number = |stays: &bool| {
@@ -63,7 +63,7 @@ impl Slots {
         self.resident[block].is_some()
     }
 
-    /// The slot that holds a block.
+    /// The slot that holds a block, if one does.
     pub fn of(&self, block: usize) -> Option<usize> {
         match self.resident[block] {
             Some(number) => Some(self.moving + number).filter(|slot| self.holds[*slot].is_some()),
@@ -85,8 +85,8 @@ impl Slots {
         })
     }
 
-    /// Blocks that no slot holds, of those whose turns come after that of `block`: up to the one before which
-    /// `ahead` others move, and one more where `block` leaves all slots to them.
+    /// The next blocks after `block` that no slot holds: among the next `ahead` blocks that move, or one more if `block` is
+    /// resident and leaves all slots to them.
     pub fn missing(&self, block: usize, pass: Pass, ahead: usize) -> Vec<usize> {
         let mut left = ahead + usize::from(self.is_resident(block));
         let mut missing = Vec::new();
@@ -100,15 +100,15 @@ impl Slots {
         missing
     }
 
-    /// Gives a block its own slot, or the one that is wanted again last, of those that hold none of the blocks
-    /// whose turns come from `current` up to `block`.
+    /// Takes a slot for a block: its own, or of the slots that hold none of the blocks from `current` up to `block` the one
+    /// whose block is needed last.
     pub fn take(&mut self, block: usize, current: usize, pass: Pass) -> usize {
         let turns = |held: usize| pass.turns(current, held, self.resident.len());
         let wanted = turns(block).expect("blocks are loaded ahead");
         let free = |held: usize| turns(held).is_none_or(|turns| turns >= wanted);
         let distance = |held: usize| match pass {
             Pass::Inference => turns(held).unwrap_or(0),
-            // The pass that follows goes the other way.
+            // The next pass goes the other way.
             Pass::Forward | Pass::Backward => held.abs_diff(block),
         };
         let rank = |slot: &usize| match self.holds[*slot] {
@@ -123,12 +123,12 @@ impl Slots {
         slot
     }
 
-    /// What the slot held is stale.
+    /// Marks the content of a slot as stale.
     pub fn empty(&mut self, slot: usize) {
         self.holds[slot] = None;
     }
 
-    /// Whether no slot through which blocks move holds one.
+    /// Whether no slot through which blocks move holds a block.
     pub fn are_empty(&self) -> bool {
         self.holds[..self.moving].iter().all(Option::is_none)
     }

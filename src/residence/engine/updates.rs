@@ -1,16 +1,15 @@
-//! The engine as a [`ParameterStore`]: who updates blocks, their gradients and their values by name.
+//! The engine as a [`ParameterStore`]: updates of blocks, and their gradients and values by name.
 
 use burn::tensor::{Tensor, TensorData};
 
 use super::Engine;
 use super::host_updates::HostUpdates;
-use crate::device::{Buffers, Side};
+use crate::device::Side;
 use crate::optim::host::Work;
-use crate::optim::{DeviceOptimizer, Kept, Optimizer, OptimizerConfig, StepSize, Visit};
+use crate::optim::{DeviceOptimizer, Kept, StepSize, Visit};
 use crate::params::named::{Named, wide};
 use crate::residence::ParameterStore;
 use crate::residence::activations::Activations;
-use crate::residence::turns::Turns;
 
 /// Who updates blocks.
 pub enum Updates {
@@ -20,61 +19,25 @@ pub enum Updates {
 }
 
 impl Engine {
-    /// Takes the blocks' updates over, before the first backward. `optimizer`: of the network's other parameters,
-    /// whose worker on the host serves blocks too. `wants_squares`: whether squares of gradients are added up.
-    pub(super) fn begin_updates(
-        &mut self,
-        config: &OptimizerConfig,
-        optimizer: &Optimizer,
-        wants_squares: bool,
-    ) {
-        self.wants_squares = wants_squares;
-        self.updates = match (optimizer, config.rule()) {
-            (Optimizer::OnHost(host), _) => {
-                let trainable = self.layouts.iter().map(|layout| layout.trainable_elements()).collect();
-                let mut updates = HostUpdates::new(host.worker().clone(), trainable);
-                for block in self.trained() {
-                    updates.adopt(&mut *self.store, self.size.dtype, block, self.ids[block]);
-                }
-                Updates::OnHost(updates)
-            }
-            (_, Some(rule)) => Updates::OnDevice(Box::new(DeviceOptimizer::new(rule))),
-            (_, None) => Updates::Nobody,
-        };
-    }
-
-    /// A block's buffer, arrived on the host.
+    /// A block's buffer, once it has arrived on the host.
     fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
         self.expect(side, block);
         self.store.host(side, block)
     }
 
-    /// Forgets the gradients so far.
-    pub(super) fn forget(&mut self) {
-        let blocks = self.take_summed();
-        if let Updates::OnHost(updates) = &mut self.updates {
-            // Its masters have the weights that the gradients took the place of; a resident block has its own.
-            let lost =
-                |block: &usize| self.size.buffers[*block] == Buffers::One && !self.slots.is_resident(*block);
-            for block in blocks.into_iter().filter(lost) {
-                updates.restore(&mut *self.store, block, self.ids[block]);
-            }
-        }
-    }
-
-    /// The blocks with gradients of this step, which ends.
-    fn take_summed(&mut self) -> Vec<usize> {
+    /// The blocks with gradients, which are forgotten.
+    pub(super) fn take_summed(&mut self) -> Vec<usize> {
         self.squares.fill(None);
         let summed = self.summed.iter_mut().enumerate();
         summed.filter_map(|(block, summed)| std::mem::take(summed).then_some(block)).collect()
     }
 
     /// The blocks with trainable parameters.
-    fn trained(&self) -> Vec<usize> {
+    pub(super) fn trained(&self) -> Vec<usize> {
         (0..self.layouts.len()).filter(|block| self.layouts[*block].trainable > 0).collect()
     }
 
-    /// One of a block's parameters, or its gradient.
+    /// A parameter of a block, or its gradient.
     fn part(&mut self, side: Side, block: usize, i: usize) -> TensorData {
         let (dtype, part) = (self.size.dtype, self.layouts[block].parts[i].clone());
         let slot = match side {
@@ -91,8 +54,8 @@ impl Engine {
         TensorData::from_bytes_vec(values, part.shape, dtype)
     }
 
-    /// Updates a block's trained parameters: those of a resident one where they are. Of one that moves they come with
-    /// their gradients and go back; a slot that holds the block has them too.
+    /// Updates the trained parameters of a block: of a resident block in place. Those of a block that moves come with their
+    /// gradients and go back, and are also written into the slot that holds the block.
     fn update_on_device(&mut self, block: usize, size: &StepSize) {
         let (moves, elements) = (!self.slots.is_resident(block), self.layouts[block].trainable_elements());
         let held = self.slots.of(block);
@@ -128,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Begins a block's update, unless its gradients have. What a resident block's slot holds is stale then.
+    /// Begins a block's update, unless it has begun. The slot that holds the block is stale then.
     fn update_on_host(&mut self, block: usize, work: Work) {
         let Updates::OnHost(updates) = &self.updates else { unreachable!("asked by the caller") };
         if let Some(slot) = self.slots.kept_gradients(block).filter(|_| !updates.has_begun(block)) {
@@ -157,22 +120,22 @@ impl ParameterStore for Engine {
         self.squares.iter().flatten().cloned().reduce(|sum, more| sum + more)
     }
 
-    /// On the device or on the host. A slot through which blocks move keeps one that is frozen in part through an update
-    /// on the device; else what it held of an updated block is stale.
+    /// After an update slots with updated blocks are stale. One exception: an update on the device of blocks that are frozen
+    /// in part also writes into their slots.
     fn update(&mut self, size: &StepSize) {
         let blocks = self.take_summed();
         match &mut self.updates {
             Updates::Nobody => {}
             Updates::OnHost(_) => {
-                // Reads the norm where gradients are clipped: no update begins before it is known.
+                // If gradients are clipped this reads their norm: no update begins before it is known.
                 let work = Work::step(size);
-                // The gradients of the last block were here first.
+                // The gradients of the last block arrived first.
                 blocks.into_iter().rev().for_each(|block| self.update_on_host(block, work));
                 self.end_updates();
             }
             Updates::OnDevice(_) => {
                 if blocks.iter().any(|block| !self.layouts[*block].is_frozen_in_part()) {
-                    // Such blocks are updated in these slots.
+                    // These slots are used for the updates.
                     (0..self.slots.moving()).for_each(|slot| self.release(slot));
                 }
                 blocks.into_iter().for_each(|block| self.update_on_device(block, size));
@@ -181,7 +144,7 @@ impl ParameterStore for Engine {
         self.settle();
     }
 
-    /// Waits until the weights of all blocks that are updated on the host are there.
+    /// Waits for the weights of all blocks that are updated on the host.
     fn finish(&mut self) {
         (0..self.layouts.len()).for_each(|block| self.collect(block));
     }
@@ -216,7 +179,8 @@ impl ParameterStore for Engine {
         let mut found = Named::new();
         for block in (0..self.layouts.len()).filter(|block| self.summed[*block]).collect::<Vec<_>>() {
             for i in 0..self.layouts[block].trainable {
-                found.push((self.name(block, i), wide(self.part(Side::Gradients, block, i))));
+                let name = format!("{}.{block}.{}", self.prefix, self.layouts[block].parts[i].name);
+                found.push((name, wide(self.part(Side::Gradients, block, i))));
             }
         }
         found

@@ -1,5 +1,5 @@
-//! [`ShardedBlocks`]: blocks whose weights are divided among ranks too. They are gathered for their turns in forward and in
-//! backward, one block ahead, and each rank's part of the gradients' sums stays.
+//! [`ShardedBlocks`]: blocks whose weights too are divided among ranks. They are gathered for their turns in forward and in
+//! backward, one block ahead. Each rank keeps its part of the sums of gradients.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::residence::strategy::{Function, Movement};
 use crate::residence::turns::Turns;
 
 pub struct ShardedBlocks {
-    /// What the name of a block's parameter begins with, before the block's number: `model.layers`.
+    /// Beginning of the names of the blocks' parameters, before the block's number: `model.layers`.
     prefix: &'static str,
     buckets: Vec<Bucket>,
     /// By block: this rank's parts of its weights.
@@ -33,7 +33,7 @@ pub struct ShardedBlocks {
 }
 
 impl ShardedBlocks {
-    /// Takes the blocks one by one, each made by `make`, and keeps this rank's parts. All ranks make the same.
+    /// Makes the blocks one by one, and keeps this rank's parts. All ranks make the same blocks.
     pub fn new<M: Module>(
         sharding: &Sharding,
         prefix: &'static str,
@@ -63,7 +63,7 @@ impl ShardedBlocks {
 }
 
 impl Turns for ShardedBlocks {
-    fn begin(&mut self, config: &OptimizerConfig, _: &Optimizer, _: bool) {
+    fn begin(&mut self, config: &OptimizerConfig, _: &Optimizer) {
         self.optimizer = config.rule().map(DeviceOptimizer::new);
     }
 
@@ -71,7 +71,7 @@ impl Turns for ShardedBlocks {
         assert!(self.turn.is_none(), "block {block} comes while {:?} has its turn", self.turn);
         self.turn = Some(block);
         let gathering = self.coming[block].take().unwrap_or_else(|| self.gather(block));
-        // Where forward ends an update may follow: nothing comes ahead of the next one.
+        // After forward an update may follow, so nothing is gathered ahead of the next forward.
         let next = match pass {
             Pass::Forward | Pass::Inference => Some(block + 1).filter(|next| *next < self.buckets.len()),
             Pass::Backward => block.checked_sub(1),
@@ -82,7 +82,7 @@ impl Turns for ShardedBlocks {
         self.buckets[block].parameters(gathering)
     }
 
-    /// Those who computed with the block's weights have let go of them: they are in parts again.
+    /// The gathered weights are freed with their last user.
     fn leave(&mut self, block: usize) {
         assert_eq!(self.turn.take(), Some(block), "the block whose turn it is leaves");
     }
@@ -102,11 +102,6 @@ impl Turns for ShardedBlocks {
         &self.buckets[block].layout
     }
 
-    fn name(&self, block: usize, part: usize) -> String {
-        format!("{}.{block}.{}", self.prefix, self.layout(block).parts[part].name)
-    }
-
-    /// One operator brings a block in, computes it, and computes it again in backward.
     fn movement(&self) -> Arc<dyn Movement> {
         Arc::new(Function {})
     }
@@ -138,7 +133,7 @@ impl ParameterStore for ShardedBlocks {
         self.buckets.iter_mut().for_each(Bucket::settle);
     }
 
-    /// All ranks ask for the same parameter: each has a part of it.
+    /// All ranks ask for the same parameter, of which each has a part.
     fn value(&mut self, name: &str) -> Option<TensorData> {
         let (block, part) = name.strip_prefix(self.prefix)?.strip_prefix('.')?.split_once('.')?;
         let block = block.parse::<usize>().ok().filter(|block| *block < self.buckets.len())?;
@@ -154,7 +149,7 @@ impl ParameterStore for ShardedBlocks {
         }
     }
 
-    /// None by name: each rank has parts of them.
+    /// Empty: each rank has only parts of gradients.
     fn gradients(&mut self) -> Named {
         Named::new()
     }

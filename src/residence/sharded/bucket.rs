@@ -1,7 +1,7 @@
-//! [`Bucket`]: parameters whose gradients are summed together, of which each rank updates its part.
+//! [`Bucket`]: parameters whose gradients are summed together. Each rank updates its part of them.
 //!
-//! They lie one after the other, padded to a multiple of the ranks. Sums are in fp32 and in the order of ranks, and stay
-//! in fp32 until the update.
+//! The parameters lie one after the other, padded to a multiple of the ranks. Sums are in fp32 and in the order of ranks, and
+//! stay in fp32 until the update.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,18 +19,17 @@ use crate::optim::{DeviceOptimizer, StepSize, squares};
 use crate::residence::layout::Layout;
 use crate::world::{Arriving, Group};
 
-/// This rank's parts of a bucket's trained and frozen parameters, where it has any.
+/// This rank's parts of a bucket's trained and of its frozen parameters, if there are any.
 pub type Own = [Option<Tensor<1>>; 2];
 
-/// The same of all ranks, on their way.
+/// The parts of all ranks, on their way.
 pub type Gathering = [Option<Arriving>; 2];
 
-/// What one rank gets all of them get.
 const EVERY_RANK: &str = "every rank gets it";
 
 pub struct Bucket {
     name: String,
-    /// Of the optimizer's state.
+    /// Id of the optimizer's state.
     pub id: ParamId,
     pub layout: Arc<Layout>,
     regions: Regions,
@@ -38,13 +37,13 @@ pub struct Bucket {
     /// Outside of autodiff.
     device: Device,
     ranks: Group,
-    /// This rank's part of the sums since the last update, in fp32; and one that is on its way.
+    /// This rank's part of the sums since the last update, in fp32; and the sums that are on their way.
     gradient: Option<Tensor<1>>,
     under_way: Option<Arriving>,
 }
 
 impl Bucket {
-    /// `dtype`: of the parameters as they are stored.
+    /// `dtype`: of the stored parameters.
     pub fn new(name: String, layout: Arc<Layout>, (dtype, device): (DType, &Device), ranks: &Group) -> Self {
         let regions = Regions::of(&layout, ranks.size());
         Self {
@@ -64,7 +63,7 @@ impl Bucket {
         &self.name
     }
 
-    /// Begins to sum gradients over ranks, each with its parameter's number in the layout. Of the others it is 0.
+    /// Begins to sum gradients over ranks, each given with its number in the layout. Missing gradients count as 0.
     pub fn reduce(&mut self, mut gradients: Vec<(usize, DispatchTensor)>) {
         self.settle();
         gradients.sort_unstable_by_key(|(part, _)| *part);
@@ -74,7 +73,7 @@ impl Bucket {
         self.under_way = Some(self.ranks.sum_in_parts(format!("gradients of {}", self.name), values));
     }
 
-    /// These elements of the buffer, from parameters in their order, flat; 0 where there is none.
+    /// A range of the buffer, from flat parameters in their order; gaps are 0.
     fn laid_out(
         &self,
         range: Range<usize>,
@@ -92,7 +91,7 @@ impl Bucket {
     /// Waits for the sums, and adds them to those of earlier micro-batches.
     ///
     /// # Panics
-    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
+    /// With a [`Failure`](crate::world::Failure) if another rank does not come.
     pub fn settle(&mut self) {
         let Some(sums) = self.under_way.take() else { return };
         let sums = sums.wait().expect(EVERY_RANK);
@@ -107,7 +106,7 @@ impl Bucket {
         (self.gradient, self.under_way) = (None, None);
     }
 
-    /// Whether there are gradients since the last update.
+    /// Whether there is a gradient since the last update.
     pub fn has_gradient(&self) -> bool {
         self.gradient.is_some()
     }
@@ -117,23 +116,23 @@ impl Bucket {
         Some(squares(vec![self.gradient.clone()?.into_dispatch()]))
     }
 
-    /// Makes the optimizer's state of this rank's part.
+    /// Makes the optimizer's state for this rank's part.
     pub fn make_state(&self, optimizer: &mut DeviceOptimizer) {
         if self.regions.trained.own > 0 {
             optimizer.state(self.id, &[self.regions.trained.own], &self.device);
         }
     }
 
-    /// This rank's part of the trained parameters after a step along its gradient, which is freed.
+    /// Updates this rank's part of the trained parameters by its gradient, which is freed.
     ///
     /// # Panics
-    /// Where there is no gradient.
+    /// When there is no gradient.
     pub fn update(&mut self, optimizer: &mut DeviceOptimizer, own: Tensor<1>, size: &StepSize) -> Tensor<1> {
         let gradient = self.gradient.take().expect("asked by the caller");
         optimizer.update(self.id, own, gradient, size)
     }
 
-    /// This rank's parts, from the values of all parameters of the bucket, flat and outside of autodiff.
+    /// Cuts this rank's parts out of the values of all parameters of the bucket, which are flat and outside of autodiff.
     pub fn cut(&self, values: &HashMap<ParamId, Tensor<1>>) -> Own {
         let value = |part: usize| (part, values[&self.layout.parts[part].id].clone());
         self.regions.all().map(|region| {
@@ -142,7 +141,7 @@ impl Bucket {
         })
     }
 
-    /// Begins to bring the parts of all ranks together.
+    /// Begins to gather the parts of all ranks.
     pub fn gather(&self, own: &Own) -> Gathering {
         let [trained, frozen] = own;
         let begin = |part: &Option<Tensor<1>>, what: &str| {
@@ -152,10 +151,10 @@ impl Bucket {
         [begin(trained, "trained"), begin(frozen, "frozen")]
     }
 
-    /// These parameters of what was gathered, in their shapes and outside of autodiff.
+    /// The gathered parameters in their shapes, outside of autodiff.
     ///
     /// # Panics
-    /// As [`settle`](Self::settle), and when one of them was not gathered.
+    /// As [`settle`](Self::settle).
     pub fn parameters(&self, gathering: Gathering) -> Vec<DispatchTensor> {
         let regions = self.regions.all().into_iter().zip(gathering);
         let of_region =
@@ -168,12 +167,12 @@ impl Bucket {
         parts.collect()
     }
 
-    /// One of them, of a whole region that begins at the element `first`.
+    /// A parameter of a whole region that begins at element `first`.
     fn parameter(&self, number: usize, first: usize, whole: &Tensor<1>) -> DispatchTensor {
         let of = &self.layout.parts[number];
         let start = of.first - first;
         let values = part(whole, start..start + of.elements());
-        // Kernels of the CPU would copy a part of something larger at each of its uses.
+        // A CPU's kernels would copy a part of a larger tensor at each use.
         let values = match on_cuda(&values) {
             true => values,
             false => Tensor::from_data(values.into_data(), (&self.device, self.dtype)),

@@ -1,4 +1,4 @@
-//! [`Shard`]: what of a model replicas divide among them; and [`Sharding`], who they are.
+//! [`Shard`]: what replicas divide among them; [`Sharding`]: which ranks do so.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ impl Shard {
     }
 }
 
-/// The replicas that divide a model among them, this one among them.
+/// The replicas that divide a model among them, including this one.
 #[derive(Clone, Debug)]
 pub struct Sharding {
     pub shard: Shard,
@@ -37,7 +37,7 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// `None` where each replica has everything.
+    /// `None` if each replica has everything.
     pub fn of(shard: Shard, ranks: &Group) -> Option<Self> {
         (ranks.size() > 1 && !shard.is_none()).then(|| Self { shard, ranks: ranks.clone() })
     }

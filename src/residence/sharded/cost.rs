@@ -1,4 +1,4 @@
-//! [`ShardSizes`]: what a rank has of a divided model, and what it sends.
+//! [`ShardSizes`]: the memory and traffic of a rank that has a part of a divided model.
 
 use super::config::Shard;
 use super::module::{UNDER_WAY, block_of};
@@ -7,24 +7,24 @@ use crate::ops::cost::{Cost, Moment, Tensors};
 use crate::params::table::Table;
 use crate::residence::layout::Layout;
 
-/// Blocks that are gathered at once: the one whose turn it is, and the next.
+/// Blocks gathered at once: the one whose turn it is, and the next.
 const GATHERED: u64 = 2;
 
-/// The parts of one rank, in elements.
+/// The parts of a rank, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardSizes {
     pub shard: Shard,
     pub ranks: u64,
-    /// Blocks, and parts of the trained and of the frozen parameters of one.
+    /// Number of blocks, and parts of the trained and of the frozen parameters of one.
     pub blocks: u64,
     pub trained: u64,
     pub frozen: u64,
-    /// Of what is trained outside of blocks.
+    /// Part of the trained parameters outside of blocks.
     pub others: u64,
 }
 
 impl ShardSizes {
-    /// Of a language model's parameters.
+    /// The sizes for the parameters of a language model.
     pub fn of(shard: Shard, ranks: usize, table: &Table) -> Self {
         let within = |block: Option<usize>| {
             let entries = table.entries.iter().filter(move |entry| block_of(&entry.name) == block);
@@ -42,12 +42,12 @@ impl ShardSizes {
         }
     }
 
-    /// Of everything that is trained.
+    /// Part of all trained parameters.
     fn all_trained(&self) -> u64 {
         self.blocks * self.trained + self.others
     }
 
-    /// What the optimizer has of it: a vector for each bucket.
+    /// The tensors that the optimizer updates: a vector for each bucket.
     pub fn tensors(&self) -> Tensors {
         Tensors::vectors(self.blocks, self.trained) + Tensors::vectors(1, self.others)
     }
@@ -57,8 +57,8 @@ impl ShardSizes {
         4 * self.all_trained()
     }
 
-    /// Bytes that a rank sends in a step of so many micro-batches, of weights of `stored` bytes each: gradients and weights
-    /// divided among all ranks, of which each part goes to, or comes from, every other rank.
+    /// Bytes that a rank sends in a step of so many micro-batches, with weights of `stored` bytes each. Each part of gradients
+    /// and weights goes to every other rank.
     pub fn sent(&self, stored: u64, micro_batches: u64) -> u64 {
         let sums = if self.shard == Shard::Optimizer { 1 } else { micro_batches };
         let gradients = sums * self.gradients();

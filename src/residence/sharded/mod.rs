@@ -1,5 +1,5 @@
-//! Parameters that replicas divide among them: the optimizer's state, gradients, or weights too (Rajbhandari et al. 2020,
-//! "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models").
+//! Replicas that divide the optimizer's state, gradients, and weights among them (Rajbhandari et al. 2020, "ZeRO: Memory
+//! Optimizations Toward Training Trillion Parameter Models").
 
 mod blocks;
 mod bucket;

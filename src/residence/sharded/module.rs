@@ -1,8 +1,8 @@
-//! [`ShardedModule`]: a module with all of its weights on every rank, of whose gradients and optimizer's state each rank has
-//! its part.
+//! [`ShardedModule`]: a module with all weights on every rank. Each rank has its part of the gradients and of the optimizer's
+//! state.
 //!
-//! A bucket is a block, or what is outside of blocks. Its gradients are summed behind the backward of the blocks before it,
-//! each rank getting its part; after the update the ranks give each other their parts of the weights.
+//! A bucket is a block, or everything outside of blocks. Its gradients are summed while backward goes on with the blocks
+//! before it, and each rank gets its part of the sums. After the update the ranks exchange their parts of the weights.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,36 +20,36 @@ use crate::optim::{DeviceOptimizer, GradientSet, Kept, OptimizerConfig, StepSize
 use crate::params::table::{Entry, Table, id};
 use crate::residence::layout::Layout;
 
-/// Buckets whose gradients are on their way at once: one is summed while the next is computed. With more of them whole
-/// gradients would wait for their turn.
+/// Most buckets whose gradients are on their way at once: one is summed while the next is computed. With more of them whole
+/// gradients would take memory while they wait.
 pub const UNDER_WAY: usize = 2;
 
-/// The block that the parameter of this name is in: the first number between its points.
+/// The block of a parameter: the first number between the points of its name.
 pub fn block_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
 }
 
 pub struct ShardedModule {
     shared: Arc<Mutex<Buckets>>,
-    /// Whether only parts of gradients are kept from one micro-batch to the next.
+    /// Whether ranks keep only their parts of gradients from one micro-batch to the next.
     divides_gradients: bool,
     /// `None`: there is no update.
     optimizer: Option<DeviceOptimizer>,
 }
 
-/// What the gates of a forward hand gradients to.
+/// Takes the gradients that the gates of a forward hand over.
 struct Buckets {
     all: Vec<Bucket>,
-    /// A parameter's bucket, and its number in that one's layout.
+    /// A parameter's bucket, and its number in the layout of the bucket.
     places: HashMap<ParamId, (usize, usize)>,
-    /// Whole gradients that are not summed over ranks.
+    /// Whole gradients that are not yet summed over ranks.
     whole: GradientSet,
-    /// Buckets whose gradients are on their way, the first one first.
+    /// Buckets whose gradients are on their way, oldest first.
     under_way: VecDeque<usize>,
 }
 
 impl ShardedModule {
-    /// The module's trained parameters, which the table has.
+    /// Divides the module's trained parameters, which are in the table.
     pub fn new<M: Module>(
         sharding: &Sharding,
         module: &M,
@@ -88,7 +88,7 @@ impl ShardedModule {
         self.shared.lock().expect("no panic")
     }
 
-    /// The gates of a forward, which is the `last` of its step or not; `None` where its gradients stay whole.
+    /// The gates of a forward; `None` if its gradients stay whole. `last`: whether it is the last of its step.
     pub fn gates(&self, last: bool) -> Option<Gates> {
         let shared = self.shared.clone();
         (last || self.divides_gradients).then(|| {
@@ -100,7 +100,7 @@ impl ShardedModule {
         })
     }
 
-    /// Adds what the gates have left of a micro-batch's gradients.
+    /// Adds the gradients of a micro-batch that had no gate.
     pub fn add<M: Module>(&self, module: &M, gradients: Gradients) {
         let mut buckets = self.buckets();
         buckets.whole.add(module, gradients);
@@ -109,7 +109,7 @@ impl ShardedModule {
         }
     }
 
-    /// After the last backward of a step: begins to sum what is whole.
+    /// After the last backward of a step: begins to sum the whole gradients.
     pub fn sum(&self) {
         self.buckets().reduce_whole();
     }
@@ -141,7 +141,8 @@ impl ShardedModule {
         }
     }
 
-    /// Updates this rank's parts, and gathers the others'. While one bucket is gathered the next is updated.
+    /// Updates this rank's parts of the weights, and gathers those of other ranks. While one bucket is gathered, the next is
+    /// updated.
     pub fn update<M: Module>(&mut self, mut module: M, size: &StepSize) -> M {
         let mut buckets = self.shared.lock().expect("no panic");
         buckets.whole = GradientSet::default();
@@ -171,7 +172,7 @@ impl ShardedModule {
 }
 
 impl Buckets {
-    /// Gradients with those of earlier micro-batches.
+    /// Adds those of earlier micro-batches to gradients.
     fn with_earlier(&mut self, gradients: Vec<(ParamId, DispatchTensor)>) -> Vec<(ParamId, DispatchTensor)> {
         let sum = |(id, gradient): (ParamId, DispatchTensor)| match self.whole.take(id) {
             None => (id, gradient),
@@ -205,7 +206,7 @@ impl Buckets {
     }
 }
 
-/// The values of a bucket's parameters in the module.
+/// The values of a bucket's parameters.
 fn values<M: Module>(module: &M, bucket: &Bucket) -> HashMap<ParamId, Tensor<1>> {
     let wanted: Vec<ParamId> = bucket.layout.parts.iter().map(|part| part.id).collect();
     let mut values = HashMap::new();
@@ -217,7 +218,7 @@ fn values<M: Module>(module: &M, bucket: &Bucket) -> HashMap<ParamId, Tensor<1>>
     values
 }
 
-/// The module with a bucket's weights as all ranks have updated them.
+/// Puts the updated weights of a bucket into the module.
 fn gathered<M: Module>(module: M, bucket: &Bucket, gathering: Gathering) -> M {
     let parts = bucket.layout.parts.iter().zip(bucket.parameters(gathering));
     let weights = parts.map(|(part, weight)| (part.id, flat(weight)));

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use crate::residence::layout::Layout;
 
-/// A rank's part is a multiple of so many elements: the blocks of 8-bit moments are whole.
+/// A rank's part is a multiple of so many elements, so that it has whole blocks of 8-bit moments.
 const MULTIPLE: usize = 256;
 
 /// Parameters that lie one after the other, padded with zeros so that they divide evenly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Their numbers in the layout.
+    /// The numbers of the parameters in the layout.
     pub parts: Range<usize>,
     /// The first element of the layout's buffer.
     pub first: usize,
@@ -18,7 +18,7 @@ pub struct Region {
     pub own: usize,
 }
 
-/// The trained parameters of a layout, which lie before the frozen ones, and those.
+/// The trained parameters of a layout, and the frozen ones, which lie behind them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regions {
     pub trained: Region,
@@ -33,7 +33,7 @@ impl Region {
         Self { parts, first, own: (end - first).div_ceil(ranks).next_multiple_of(MULTIPLE) }
     }
 
-    /// What the rank in this place has, in elements of the layout's buffer; the last ones may lie behind it.
+    /// The part of the rank at `place`, in elements of the layout's buffer; padding may lie behind its end.
     pub fn of_rank(&self, place: usize) -> Range<usize> {
         let start = self.first + place * self.own;
         start..start + self.own

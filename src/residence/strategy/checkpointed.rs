@@ -1,4 +1,4 @@
-//! The general checkpoint operator between two operators that only move.
+//! The general checkpoint operator between two operators that only move a block.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,8 +30,8 @@ impl Movement for Checkpointed {
         Some("the general checkpoint operator keeps the input of a block itself")
     }
 
-    /// The first operator brings the block in forward and takes its gradients and the block out in backward, the
-    /// second does the reverse.
+    /// In forward the first operator brings the block in and the last takes it out. In backward the last brings it in, and the
+    /// first takes its gradients and the block out.
     fn forward(&self, blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
         // From the move in, forward or backward, to the computation.
         let parameters: Shared<Vec<DispatchTensor>> = Arc::default();
@@ -75,7 +75,7 @@ fn put<T>(to: &Mutex<T>, what: T) {
     *to.lock().expect("no panic") = what;
 }
 
-/// The identity, with something to do on its way in each direction.
+/// The identity, with an action in forward and one in backward.
 fn moving(x: Tensor<2>, forward: impl FnOnce(), backward: impl FnOnce() + Send + 'static) -> Tensor<2> {
     custom(OperatorName::Offload, [x.into_dispatch()], |[x]| {
         forward();

@@ -1,4 +1,5 @@
-//! One operator moves a block, computes it and computes it again; the device waits for the copies, not the host.
+//! One operator moves a block, computes it, and in backward computes it again. The device waits for the copies, and the host
+//! does not.
 
 use burn::tensor::Tensor;
 
@@ -20,8 +21,8 @@ section! {
 
 impl Movement for Function {}
 
-/// In, compute, out; in backward in, compute again, differentiate, gradients out, out. It keeps the block's
-/// input and nothing else.
+/// Forward: block in, compute, block out. Backward: block in, compute again, differentiate, gradients out, block out. It
+/// keeps only the block's input.
 pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
     custom(OperatorName::Offload, [x.into_dispatch()], move |[x]| {
         let x = Tensor::<2>::from_dispatch(x);

@@ -1,4 +1,4 @@
-//! [`Strategy`]: how blocks come to the device and leave it. A strategy is one file: its keys, and its [`Movement`].
+//! [`Strategy`]: how blocks come to the device and leave it. Each strategy is a file with its keys and its [`Movement`].
 
 mod checkpointed;
 mod function;
@@ -39,7 +39,7 @@ kinds! {
     }
 }
 
-/// What the strategies have in common.
+/// Common to all strategies.
 pub trait Moves {
     /// `None`: blocks stay on the device.
     fn movement(&self) -> Option<Arc<dyn Movement>>;
@@ -96,18 +96,18 @@ pub trait Movement: Send + Sync {
         false
     }
 
-    /// Blocks that are copied before their turn, with so many slots; `None`: a block that moves is in its slot
-    /// during its turn alone, and else until another needs the slot.
+    /// How many blocks are copied ahead of their turns, with so many slots; `None`: a block that moves is in its slot only
+    /// during its turn.
     fn ahead(&self, _slots: usize) -> Option<usize> {
         None
     }
 
-    /// Why a block's input cannot wait on the host for backward; `None`: it can.
+    /// Why a block's input cannot wait on the host for backward; `None` if it can.
     fn input_stays(&self) -> Option<&'static str> {
         None
     }
 
-    /// x [tokens, hidden_size] through one block, whose backward brings it in again.
+    /// Computes x, [tokens, hidden_size], through one block; backward brings the block in again.
     fn forward(&self, blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
         function::offloaded(blocks, block, x, compute)
     }

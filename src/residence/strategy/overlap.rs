@@ -1,4 +1,4 @@
-//! Copies of other blocks run behind the computation of one.
+//! While one block is computed, others are copied.
 
 use super::Movement;
 use crate::words::key::DefaultValue::Whole;
@@ -28,7 +28,7 @@ impl Movement for Overlap {
         self.buffers
     }
 
-    /// All slots but the one that is computed from, where there are any.
+    /// All slots but the one that is computed from.
     fn ahead(&self, slots: usize) -> Option<usize> {
         Some(slots.saturating_sub(1))
     }

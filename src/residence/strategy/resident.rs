@@ -1,4 +1,4 @@
-//! A resident block that keeps what its backward needs: nothing moves and nothing is computed again.
+//! A resident block that keeps its graph for backward: nothing moves, and nothing is computed again.
 
 use burn::tensor::Tensor;
 
@@ -9,8 +9,8 @@ use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
 
-/// x [tokens, hidden_size] through one block, in a graph of its own on views of its slot, which keeps its content
-/// until the update. Its turns are those of any block: copies of others go on behind them.
+/// Computes x, [tokens, hidden_size], through one block, in a graph of its own on views of its slot, which keeps its content
+/// until the update. The block has turns like any other, behind which copies of other blocks go on.
 pub fn resident(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: &Compute) -> Tensor<2> {
     custom(OperatorName::Offload, [x.into_dispatch()], |[x]| {
         let x = Tensor::<2>::from_dispatch(x).autodiff().require_grad();

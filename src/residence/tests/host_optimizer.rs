@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// What a step with AdamW on the host and the forward after it ask of the store.
+/// The calls of a step with AdamW on the host and of the next forward.
 fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradients: bool) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
     let offload = Offload { optimizer: Memory::Host, ..overlap() };
     let placement = Placement { accumulates: separate_gradients, ..placed(offload) };
     let mut engine = engine(&acts, placement, count);
     let config = OptimizerConfig::AdamW(AdamW::default());
-    engine.begin(&config, &Optimizer::new(&config, Some((DeviceId::Cpu, Room::Memory))), false);
+    engine.begin(&config, &Optimizer::new(&config, Some((DeviceId::Cpu, Room::Memory))));
     forward(&mut engine, count);
     if update_on_arrival {
         engine.update_on_arrival(Work::step(&StepSize::FULL));

@@ -1,4 +1,4 @@
-//! Where parameters lie in a block's buffer.
+//! The places of parameters in a block's buffer.
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What forward and backward over `count` blocks ask of the store.
+/// The calls of forward and backward over `count` blocks.
 fn recorded(strategy: Strategy, count: usize) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
     let mut engine = engine(&acts, placed(Offload::of(strategy)), count);
@@ -172,7 +172,7 @@ fn an_update_moves_trained_parameters_alone() {
         for (trained, updated) in [(true, 1024 + 3), (false, 3)] {
             let (mut engine, counted) = six_blocks(strategy, trained);
             let config = OptimizerConfig::AdamW(AdamW::default());
-            engine.begin(&config, &Optimizer::new(&config, None), false);
+            engine.begin(&config, &Optimizer::new(&config, None));
             both_passes(&mut engine);
             let take = || std::mem::take(&mut *counted.lock().unwrap());
             take();

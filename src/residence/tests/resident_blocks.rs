@@ -19,14 +19,14 @@ fn micro_batch(engine: &mut Engine, count: usize, last: Option<Work>) {
     }
 }
 
-/// What the second of two steps of so many micro-batches asks of the store.
+/// The calls of the second of two steps of so many micro-batches.
 fn second_step(placement: Placement, count: usize, micro_batches: usize) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
     let mut engine = engine(&acts, placement, count);
     let config = OptimizerConfig::AdamW(AdamW::default());
     let on_host = placement.offload.optimizer == Memory::Host;
     let host = on_host.then_some((DeviceId::Cpu, Room::Memory));
-    engine.begin(&config, &Optimizer::new(&config, host), false);
+    engine.begin(&config, &Optimizer::new(&config, host));
     for _ in 0..2 {
         acts.lock().unwrap().clear();
         for micro_batch_number in 1..=micro_batches {
@@ -95,7 +95,8 @@ fn gradients_that_wait_for_the_norm_cross_then() {
     let placement = placed(Offload { optimizer: Memory::Host, ..with(2) });
     let mut engine = engine(&acts, placement, 4);
     let config = OptimizerConfig::AdamW(AdamW::default());
-    engine.begin(&config, &Optimizer::new(&config, Some((DeviceId::Cpu, Room::Memory))), true);
+    engine.begin(&config, &Optimizer::new(&config, Some((DeviceId::Cpu, Room::Memory))));
+    engine.want_squares();
     micro_batch(&mut engine, 4, None);
     assert_eq!(crossings(&acts.lock().unwrap(), 0)[1], 0);
     assert_eq!(engine.squares().unwrap().into_scalar::<f32>(), 4.0 * 6.0);

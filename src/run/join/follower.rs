@@ -1,5 +1,5 @@
-//! [`follow`]: a rank that a launcher started and that is not the first: it runs a process of its own for each cell, as
-//! the leader orders.
+//! [`follow`]: any rank but the first that a launcher has started. It starts a process for its rank of each cell, as the
+//! leader orders.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,10 +17,11 @@ use crate::run::executor::Outcome;
 use crate::run::interrupt::EXIT_INTERRUPTED;
 use crate::run::process::{GRACE, POLL, ProcessExecutor};
 use crate::run::ranks::Process;
+use crate::run::verdict;
 use crate::train::protocol::{Event, Request};
 use crate::world::Stream;
 
-/// Serves the leader until it has no more cells; the exit code. The leader's own says how the cells ended.
+/// Serves the leader until it has no more cells; returns the exit code. Only the leader's exit code says how cells ended.
 ///
 /// # Errors
 /// When the leader does not come within `limit` seconds, refuses this rank, or is gone.
@@ -46,7 +47,7 @@ pub fn follow(
     let mut following = Following { executor, launched, stream, orders, cancel, interrupted: None };
     loop {
         match following.order(POLL)? {
-            // A process that is to be killed has ended by itself.
+            // The process to be killed has already ended.
             None | Some(Order::Kill) => {}
             Some(Order::Start(request)) => match following.serve(&request)? {
                 Served::Ended => {}
@@ -67,14 +68,14 @@ struct Following<'a> {
     stream: Stream,
     orders: Receiver<Order>,
     cancel: &'a AtomicBool,
-    /// Since when it is known that the user wants an end.
+    /// When the user's signal was noticed.
     interrupted: Option<Instant>,
 }
 
-/// How a cell's turn ended.
+/// How a cell ended.
 enum Served {
     Ended,
-    /// With the leader's run.
+    /// The leader has ended its run.
     Over,
 }
 
@@ -82,8 +83,8 @@ impl Following<'_> {
     /// Waits up to `limit` for the next order.
     ///
     /// # Errors
-    /// When the leader is gone, or does not end this rank soon after the user's signal: one that ended by itself at once
-    /// would look like a failure of its cell.
+    /// When the leader is gone, or does not end this rank soon after the user's signal. The rank does not end at once by
+    /// itself, since that would look like a failure of its cell.
     fn order(&mut self, limit: Duration) -> Result<Option<Order>> {
         match self.orders.recv_timeout(limit) {
             Ok(order) => return Ok(Some(order)),
@@ -93,16 +94,19 @@ impl Following<'_> {
             }
         }
         if self.cancel.load(Relaxed) && self.interrupted.get_or_insert_with(Instant::now).elapsed() > GRACE {
-            return Err(miette!(help = "interrupt rank 0 too", "interrupted, and rank 0 is not"));
+            return Err(miette!(
+                help = "interrupt rank 0 too",
+                "this rank was interrupted, but rank 0 was not"
+            ));
         }
         Ok(None)
     }
 
-    /// Runs the process of this rank of one cell.
+    /// Runs the process of this rank for one cell.
     fn serve(&mut self, request: &Request) -> Result<Served> {
-        let ranks = request.seat.as_ref().map_or(1, |seat| seat.size);
+        let oom_kills = verdict::oom_kills();
         let (output, lines) = ChildOutput::of(1);
-        let begun = self.executor.begin(0, request, self.launched.sharing(ranks), &lines);
+        let begun = self.executor.begin(0, request, self.launched.sharing(request.seat.size), &lines);
         drop(lines);
         let mut process = match begun {
             Ok(process) => process,
@@ -114,8 +118,9 @@ impl Following<'_> {
             }
             Err(Outcome::Finished(_) | Outcome::Cancelled) => unreachable!("it has not started"),
         };
-        // A process whose pipes another one keeps open is waited for no longer.
+        // When its end was noticed. Another process may keep its pipes open: they are not waited for any longer.
         let mut exited: Option<Instant> = None;
+        let mut killed = false;
         loop {
             match output.line(POLL) {
                 Ok((_, line)) => self.report(&Report::Line(line)),
@@ -124,24 +129,31 @@ impl Following<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if exited.is_none() && process.exited().is_some() {
-                process.kill();
                 exited = Some(Instant::now());
             }
             if exited.is_some_and(|since| since.elapsed() > GRACE) {
                 break;
             }
             match self.order(Duration::ZERO)? {
-                Some(Order::Kill) if exited.is_none() => process.kill(),
+                Some(Order::Kill) => {
+                    process.kill();
+                    killed = true;
+                }
                 Some(Order::Over) => return Ok(Served::Over),
                 _ => {}
             }
         }
         let status = process.exited().expect("it has ended");
+        // The leader may be on another host, whose system does not count this.
+        if status.signal() == Some(9) && !killed && verdict::oom_kills() > oom_kills {
+            let reason = verdict::killed_for_memory();
+            self.report(&Report::Line(Line::Event(Event::OutOfMemory { reason })));
+        }
         self.report(&Report::Ended(status.into_raw()));
         Ok(Served::Ended)
     }
 
-    /// A leader that is gone is noticed where orders are read.
+    /// Reading orders shows whether the leader is gone.
     fn report(&self, report: &Report) {
         let _ = send(&self.stream, report);
     }

@@ -1,4 +1,4 @@
-//! [`Launched`]: this process's place among those that a launcher has started together, by the variables that it sets.
+//! [`Launched`]: this process's place among those that a launcher has started, from the launcher's environment variables.
 
 use miette::{Result, miette};
 
@@ -8,24 +8,25 @@ use crate::world::Seat;
 
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A program that starts a command in several processes.
+/// A program that starts several processes of a command, and the variables that it sets.
 #[derive(Debug)]
 struct Launcher {
     name: &'static str,
     rank: &'static str,
-    /// Its number among those of its host.
+    /// The process's number on its host.
     local: &'static str,
     size: &'static str,
-    /// How many of them are on this host, or on how many hosts they are.
+    /// The number of processes on this host; or the number of hosts.
     here: Option<&'static str>,
     hosts: &'static [&'static str],
-    /// What tells one start from another.
+    /// Variables that distinguish one start from another.
     start: &'static [&'static str],
-    /// What is set in a job, and what in each process that is started in it: a job's script has the first alone.
+    /// A variable that is set in a job, and one that is also set in each process started in it: a job's script has only the
+    /// first.
     script: Option<(&'static str, &'static str)>,
-    /// What gives each process cores of its own.
+    /// If set, each process has its own cores.
     cores: Option<&'static str>,
-    /// The command that starts so many.
+    /// The command that starts so many processes.
     line: fn(usize) -> String,
 }
 
@@ -69,16 +70,16 @@ static LAUNCHERS: [Launcher; 3] = [
     },
 ];
 
-/// What tells one start from another with every launcher.
+/// Variables that distinguish one start from another with every launcher.
 const START: [&str; 2] = ["MASTER_ADDR", "MASTER_PORT"];
 
-/// What others who can reach the meeting do not know.
+/// A secret of the ranks: other processes can connect to their meeting.
 const SECRET: &str = "RUNNER_SECRET";
 
 const FIX: &str = "set it as the launcher does";
 
 impl Launcher {
-    /// How many processes it has started, of which this is one.
+    /// The number of processes that it has started; `None` if it has not started this one.
     fn size(&self, lookup: Lookup) -> Result<Option<usize>> {
         let is_set = |name: &str| lookup(name).is_some();
         if self.script.is_some_and(|(job, process)| is_set(job) && !is_set(process)) {
@@ -87,7 +88,7 @@ impl Launcher {
         Ok(number(lookup, self.size, FIX)?.filter(|size| *size > 0))
     }
 
-    /// The most of its `size` processes that are on one host, where not all of them are.
+    /// The most of its `size` processes on a host; `None` if all are on one host.
     fn on_each_host(&self, size: usize, lookup: Lookup) -> Result<Option<usize>> {
         if let Some(name) = self.here {
             let here = number(lookup, name, FIX)?.filter(|here| (1..size).contains(here));
@@ -99,7 +100,7 @@ impl Launcher {
         Ok(number(lookup, name, FIX)?.filter(|hosts| *hosts > 1).map(|hosts| size.div_ceil(hosts)))
     }
 
-    /// Where ranks on several hosts meet, `HOST:PORT`.
+    /// `HOST:PORT` at which ranks on several hosts meet.
     fn address(&self, size: usize, lookup: Lookup) -> Result<String> {
         let port = number(lookup, "MASTER_PORT", FIX)?.filter(|port| (1..=65534).contains(port));
         let host = lookup("MASTER_ADDR").filter(|host| !host.trim().is_empty());
@@ -107,11 +108,11 @@ impl Launcher {
             return Err(miette!(
                 help = "set them in all processes: MASTER_ADDR to the host of rank 0, and MASTER_PORT to a port that is \
                         free there, as examples/cluster/hosts.sh does",
-                "{} has started {size} ranks on several hosts, and MASTER_ADDR and MASTER_PORT do not say where they meet",
+                "{} has started {size} ranks on several hosts, but MASTER_ADDR and MASTER_PORT do not say where they meet",
                 self.name
             ));
         };
-        // torchrun listens at the port itself.
+        // torchrun itself listens at the port, so the ranks take the next one.
         let taken = lookup("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|agent| agent == "True");
         let host = host.trim();
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_string() };
@@ -119,30 +120,31 @@ impl Launcher {
     }
 }
 
-/// A place among processes that were started together.
+/// The place of this process among those that were started together.
 #[derive(Debug)]
 pub struct Launched {
     pub rank: usize,
     pub size: usize,
-    /// What the launcher is called.
+    /// The launcher's name.
     pub launcher: &'static str,
-    /// Where ranks on several hosts meet, `HOST:PORT`; `None` on one.
+    /// `HOST:PORT` at which ranks on several hosts meet; `None` on one host.
     pub address: Option<String>,
-    /// Its number among the ranks of its host.
+    /// This rank's number on its host.
     local: usize,
     /// The most ranks that share a host's cores.
     most_here: usize,
+    /// What distinguishes this start from others.
     start: String,
-    /// Whether each process has cores of its own.
+    /// Whether each process has its own cores.
     own_cores: bool,
 }
 
 impl Launched {
-    /// Where `lookup`, which reads environment variables, says that this process is. A launcher that started several
-    /// counts before one that started a single process.
+    /// The place according to environment variables, which `lookup` reads. A launcher that has started several processes
+    /// precedes one that has started a single process.
     ///
     /// # Errors
-    /// When no launcher has started this process, or the ranks do not know where to meet; says what to do.
+    /// When no launcher has started this process, or nothing says where the ranks meet; says what to do.
     pub fn find(lookup: Lookup) -> Result<Self> {
         let mut found: Option<(&Launcher, usize)> = None;
         for launcher in &LAUNCHERS {
@@ -195,8 +197,7 @@ impl Launched {
     }
 
     /// # Errors
-    /// When a launcher has started several processes of this command, each of which would do the same; says how it is
-    /// meant.
+    /// When a launcher has started several processes of this command, which would all do the same; says what to run instead.
     pub fn require_one_process(lookup: Lookup) -> Result<()> {
         for launcher in &LAUNCHERS {
             let Some(size) = launcher.size(lookup)?.filter(|size| *size > 1) else { continue };
@@ -218,7 +219,7 @@ impl Launched {
         Ok(())
     }
 
-    /// Where they meet; `limit`: seconds that each waits for the others.
+    /// This rank's seat at the meeting; `limit`: seconds that each waits for the others.
     pub fn seat(&self, limit: f64) -> Seat {
         Seat::of_start((self.rank, self.size), &self.start, self.address.as_ref(), limit)
     }
@@ -228,14 +229,14 @@ impl Launched {
         if self.own_cores { 1 } else { ranks.min(self.most_here) }
     }
 
-    /// The name of this process's host, as NCCL has it, and its number among the ranks there.
+    /// The name of this process's host, as for NCCL, and this rank's number there.
     pub fn place(&self) -> (String, usize) {
         let own = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = std::env::var("NCCL_HOSTID").unwrap_or_else(|_| own());
         (host.trim().to_string(), self.local)
     }
 
-    /// What the first rank is to know of this one.
+    /// The first message to the leader.
     pub fn here(&self) -> Report {
         let (host, local) = self.place();
         Report::Here { build: Build::own(), host, local }

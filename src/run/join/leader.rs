@@ -1,5 +1,4 @@
-//! [`Leader`]: the first of the ranks that a launcher started: it runs cells in its own process's children and those of
-//! its followers.
+//! [`Leader`]: the first rank that a launcher has started. It runs each rank of a cell as a child of its own or of a follower.
 
 use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
@@ -17,23 +16,24 @@ use crate::parallel::Engine;
 use crate::recipe::Cell;
 use crate::run::TryAgain;
 use crate::run::child_output::{Line, Lines};
-use crate::run::executor::{Advance, Executor, Job, Outcome};
+use crate::run::executor::{Executor, Job, Outcome};
 use crate::run::process::{GRACE, POLL, ProcessExecutor};
 use crate::run::ranks::{self, Process};
-use crate::train::protocol::{Event, Request};
+use crate::train::protocol::{Advance, Event, Request};
 use crate::words::DeviceId;
 use crate::world::{Failure, Hosts, Stream};
 
-const GONE: &str = "its `runner join` has ended, and not by the first rank: see what the launcher says of it";
+const GONE: &str =
+    "its `runner join` has ended, and the first rank did not end it: see what the launcher says about it";
 
-/// Runs the cells of a recipe with its followers, whom it dismisses when it is dropped.
+/// Runs the cells of a recipe with its followers. Dropping it ends them.
 #[derive(Debug)]
 pub struct Leader {
     here: ProcessExecutor,
     launched: Launched,
-    /// Where all ranks are, if on several hosts.
+    /// Where the ranks are, if on several hosts.
     hosts: Option<Hosts>,
-    /// Of ranks 1, 2, …
+    /// Ranks 1, 2, …
     followers: Vec<Arc<Follower>>,
 }
 
@@ -45,26 +45,20 @@ struct Follower {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
-    /// Where its process's lines go; `None` while it has none.
+    /// Takes the lines of its process; `None` while it has none.
     lines: Option<Lines>,
     exit: Option<ExitStatus>,
-    /// Whether it can start no more.
+    /// Whether the follower is gone.
     gone: bool,
 }
 
-impl std::fmt::Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("gone", &self.gone).finish_non_exhaustive()
-    }
-}
-
 impl Leader {
-    /// Waits for all followers, each `limit` seconds at most.
+    /// Waits for all followers, for each at most `limit` seconds.
     ///
     /// # Errors
-    /// Who did not come, or is of another build.
+    /// Names the rank that did not come or has another build.
     pub fn meet(here: ProcessExecutor, launched: Launched, limit: f64) -> Result<Self> {
         let seat = launched.seat(limit);
         let streams = match launched.size {
@@ -88,7 +82,7 @@ impl Leader {
                 Build::own().named()
             );
             for (_, _, stream) in &met {
-                // One that is gone needs no word.
+                // A rank that is gone need not be told.
                 let _ = send(stream, &Order::Refused(why.clone()));
             }
             return Err(miette!(help = "start the same program on every rank", "{why}"));
@@ -102,29 +96,29 @@ impl Leader {
     }
 }
 
-/// What a follower is built from, and its host and number there, which it says first.
+/// Reads a follower's first message: its build, its host and its number there.
 fn first_report(stream: &Stream, limit: std::time::Duration) -> std::io::Result<(Build, (String, usize))> {
     stream.set_read_timeout(Some(limit))?;
     let report = messages(stream.try_clone()?).next();
     stream.set_read_timeout(None)?;
     match report {
         Some(Report::Here { build, host, local }) => Ok((build, (host, local))),
-        _ => Err(std::io::Error::other("it does not say what it is built from, as `runner join` does")),
+        _ => Err(std::io::Error::other("its first message is not that of `runner join`")),
     }
 }
 
-/// An error for a meeting that not all came to.
+/// The error for a meeting to which not all ranks came.
 pub(super) fn not_met(failure: Failure, launched: &Launched) -> TryAgain {
     let (Failure::Lost { reason, .. } | Failure::Disagreement { reason } | Failure::Gpus { reason }) =
         failure;
     let reached = match &launched.address {
-        None => "all ranks are to be on one host, and not in containers of their own".into(),
-        Some(address) => format!("{address} and other ports are to be open between the hosts"),
+        None => "all ranks must be on one host, and not in separate containers".into(),
+        Some(address) => format!("{address} and other ports must be open between the hosts"),
     };
     TryAgain {
         message: reason,
         help: format!(
-            "see what the launcher says of that rank; {reached}; raise parallel.timeout where they start at different \
+            "see what the launcher says about that rank; {reached}; raise parallel.timeout if ranks start at different \
              times"
         ),
     }
@@ -133,7 +127,7 @@ pub(super) fn not_met(failure: Failure, launched: &Launched) -> TryAgain {
 impl Drop for Leader {
     fn drop(&mut self) {
         for follower in &self.followers {
-            // One that is gone needs no word.
+            // A rank that is gone need not be told.
             let _ = send(&follower.stream, &Order::Over);
         }
     }
@@ -152,7 +146,7 @@ impl Executor for Leader {
 
     fn placed<'c>(&self, cell: &'c Cell) -> Cow<'c, Cell> {
         let mut placed = Cow::Borrowed(cell);
-        // Each host has a part of the GPUs, and nothing else sums between them.
+        // Each host has some of the GPUs, and only NCCL sums between hosts.
         if self.hosts.is_some() && cell.device_id() != DeviceId::Cpu && !cell.parallel.is_alone() {
             placed.to_mut().parallel.engine = Engine::Nccl;
         }
@@ -162,7 +156,9 @@ impl Executor for Leader {
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let begin = |rank: usize, request: &Request, lines: &Lines| -> Result<Box<dyn Process>, Outcome> {
             Ok(match rank.checked_sub(1).map(|index| &self.followers[index]) {
-                None => Box::new(self.here.begin(0, request, self.launched.sharing(job.ranks), lines)?),
+                None => {
+                    Box::new(self.here.begin(0, request, self.launched.sharing(request.seat.size), lines)?)
+                }
                 Some(follower) => Box::new(Follower::begin(follower, request, lines)?),
             })
         };
@@ -183,7 +179,7 @@ impl Follower {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A state is whole between any two statements.
+        // The state is valid between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,7 +189,7 @@ impl Follower {
             Report::Here { .. } => {}
             Report::Line(line) => {
                 if let Some(lines) = &state.lines {
-                    // A cell that has ended listens no more.
+                    // Nobody listens once the cell has ended.
                     lines.send(self.rank, line);
                 }
             }
@@ -204,7 +200,7 @@ impl Follower {
         }
     }
 
-    /// Its cell ends, and no other begins.
+    /// The follower is gone: its cell ends, and no other begins.
     fn leave(&self) {
         let mut state = self.state();
         state.gone = true;
@@ -215,7 +211,7 @@ impl Follower {
         }
     }
 
-    /// Has it start the process of its rank.
+    /// Orders it to start the process of its rank.
     fn begin(this: &Arc<Self>, request: &Request, lines: &Lines) -> Result<There, Outcome> {
         {
             let mut state = this.state();
@@ -243,7 +239,7 @@ impl Process for There {
 
     fn kill(&self) {
         if self.follower.state().exit.is_none() {
-            // One that is gone has taken its process with it.
+            // A follower that is gone has ended its process.
             let _ = send(&self.follower.stream, &Order::Kill);
         }
     }

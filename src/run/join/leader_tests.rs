@@ -36,8 +36,15 @@ fn places(hosts: usize) -> Vec<Launched> {
     (0..3).map(place).collect()
 }
 
-fn job(cell: &crate::recipe::Cell, ranks: usize) -> Job<'_> {
-    Job { cell, ranks, memory_limit: 1 << 20, timeout: Duration::from_secs(60), trace: None }
+/// A cell of so many ranks.
+fn cell(ranks: usize) -> Cell {
+    let mut cell = testing::recipe().cells.remove(0);
+    cell.parallel.data = ranks;
+    cell
+}
+
+fn job(cell: &Cell) -> Job<'_> {
+    Job { cell, memory_limit: 1 << 20, timeout: Duration::from_secs(60), trace: None }
 }
 
 /// What the leader of three ranks makes of its followers, who all run this script in each cell, and with what they end.
@@ -58,7 +65,7 @@ fn led<T: Send>(hosts: usize, script: &str, lead: impl FnOnce(&Leader) -> T + Se
 }
 
 fn outcome(leader: &Leader, ranks: usize) -> Outcome {
-    leader.run(job(&testing::recipe().cells[0], ranks), &mut |_| {}, &NOT_CANCELLED)
+    leader.run(job(&cell(ranks)), &mut |_| {}, &NOT_CANCELLED)
 }
 
 fn failure(outcome: &Outcome) -> &str {
@@ -94,9 +101,8 @@ fn requests_say_where_ranks_are() {
     for (rank, local) in [0, 1, 0].into_iter().enumerate() {
         let text = std::fs::read_to_string(folder.path().join(rank.to_string())).unwrap();
         let request: Request = serde_json::from_str(&text).unwrap();
-        let seat = request.seat.unwrap();
-        assert_eq!((seat.rank, seat.local), (rank, local));
-        assert!(matches!(seat.meeting, crate::world::Meeting::Network(_)));
+        assert_eq!((request.seat.rank, request.seat.local), (rank, local));
+        assert!(matches!(request.seat.meeting, crate::world::Meeting::Network(_)));
     }
 }
 
@@ -134,7 +140,7 @@ fn cancelling_ends_the_processes_of_all_ranks() {
                 }
                 cancel.store(true, Relaxed);
             });
-            leader.run(job(&testing::recipe().cells[0], 3), &mut |_| {}, &cancel)
+            leader.run(job(&cell(3)), &mut |_| {}, &cancel)
         });
         assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
         // Dropped with the cell, and so waited for.

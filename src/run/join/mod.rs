@@ -1,4 +1,5 @@
-//! Ranks that a launcher has started, on one host or several, each with a process of its own for every cell: the first leads.
+//! `runner join`: a launcher has started one process for each rank, on one host or several. The first leads, and each starts
+//! a process for its rank of every cell.
 
 mod follower;
 mod launched;

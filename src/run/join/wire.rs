@@ -1,4 +1,4 @@
-//! What the leader and its followers say to each other: lines of JSON on the connections of their meeting.
+//! The protocol between the leader and its followers: lines of JSON on the connections of their meeting.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -19,11 +19,11 @@ use crate::world::Stream;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// They cannot work together.
+    /// The ranks cannot work together, for this reason.
     Refused(String),
     /// Start the process of a rank.
     Start(Box<Request>),
-    /// End it.
+    /// Kill that process.
     Kill,
     /// There are no more cells.
     Over,
@@ -33,15 +33,15 @@ pub enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The first: what it is built from, and where it is.
+    /// The first message: the follower's build, host, and number on its host.
     Here { build: Build, host: String, local: usize },
-    /// What the process of its rank prints.
+    /// A line that the process of its rank has printed.
     Line(Line),
-    /// The last of a cell: the process has ended, with this wait status.
+    /// The last message of a cell: the process has ended with this wait status.
     Ended(i32),
 }
 
-/// What a runner is built from.
+/// The build of a runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Build {
     pub sources: String,
@@ -53,7 +53,7 @@ impl Build {
         Self { sources: build::SOURCES.into(), commit: build::COMMIT.into() }
     }
 
-    /// As a person tells it from others.
+    /// Its name for the user.
     pub fn named(&self) -> String {
         match self.commit.as_str() {
             "" => format!("build {}", self.sources),
@@ -62,14 +62,14 @@ impl Build {
     }
 }
 
-/// Writes a message, which the other side takes within the connection's time limit.
+/// Writes a message. The other side must accept it within the connection's time limit.
 pub fn send(mut stream: &Stream, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
-/// The messages of the other side, until it is gone or says something else.
+/// The messages of the other side, until it is gone or sends something else.
 pub fn messages<T: DeserializeOwned>(stream: Stream) -> impl Iterator<Item = T> {
     let lines = BufReader::new(stream).split(b'\n');
     lines.map_while(|line| serde_json::from_slice(&line.ok()?).ok())
@@ -78,7 +78,7 @@ pub fn messages<T: DeserializeOwned>(stream: Stream) -> impl Iterator<Item = T> 
 /// Prepares a connection: `limit` is how long one write may take.
 ///
 /// # Errors
-/// When the other side is a process of another user of this host, which could have known where to come.
+/// When the other side is a process of another user of this host, who may know where the ranks meet.
 pub fn prepare(stream: &Stream, limit: Duration) -> io::Result<()> {
     if let Stream::Local(stream) = stream {
         let (own, other) = (std::fs::metadata("/proc/self")?.uid(), user(stream)?);
@@ -91,12 +91,12 @@ pub fn prepare(stream: &Stream, limit: Duration) -> io::Result<()> {
     stream.set_write_timeout(Some(limit))
 }
 
-/// The number of the user whose process is at the other end.
+/// The number of the user of the process at the other end.
 fn user(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of_val(&peer) as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the system writes at most `size` bytes, which is
-    // the size of `peer`, plain numbers of which any bits are valid.
+    // SAFETY: the borrowed `stream` keeps the descriptor open, and the system writes at most `size` bytes into `peer`, which
+    // has that size and consists of numbers, for which any bits are valid.
     let result = unsafe {
         let place = (&raw mut peer).cast();
         libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut size)

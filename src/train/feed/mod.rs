@@ -1,4 +1,4 @@
-//! [`Feed`]: what the steps of a cell work on.
+//! [`Feed`]: the batches of a cell's steps.
 
 mod prepared;
 mod problems;
@@ -17,56 +17,56 @@ pub trait Feed<Batch> {
     /// The micro-batches of the next step.
     fn next(&mut self) -> Vec<Batch>;
 
-    /// The next batch that no step trains on; `None` where there is none of that kind.
+    /// The next held-out batch, if there are any.
     fn held_out(&mut self) -> Option<Batch> {
         None
     }
 
-    /// The micro-batches of the largest step, and then of one of each other size, for the device to prepare
-    /// for: they do not count as seen. Where steps see the same each time, the next one is the largest.
+    /// The micro-batches of the largest step, and then of a step of each other size, for the device's preparation. They do
+    /// not count as seen. If all steps see the same batches, the next step is the largest.
     fn rehearsals(&mut self) -> Vec<Vec<Batch>> {
         vec![self.next()]
     }
 
-    /// Rows and tokens of a row of the largest micro-batch; `None` where batches are no tokens.
+    /// Rows, and tokens of a row, of the largest micro-batch; `None` if batches have no tokens.
     fn largest(&self) -> Option<[usize; 2]> {
         None
     }
 
-    /// Steps of so many passes over the samples; `None` where there are no samples.
+    /// Steps of so many passes over the samples; `None` without samples.
     fn of_epochs(&self, _epochs: usize) -> Option<usize> {
         None
     }
 
-    /// Where the batches of the steps so far end.
+    /// The position after the batches of all steps so far.
     fn position(&self) -> Position {
         Position::default()
     }
 
-    /// Goes on behind the steps whose batches end at `start`. `loads`: of these steps. Before the first step.
+    /// Before the first step: goes on after steps whose batches end at `start`, with their `loads`.
     fn resume(&mut self, _start: Position, _loads: Vec<Load>) {}
 
-    /// What turned the text into tokens; `None` where there is no text.
+    /// The tokenizer of the text; `None` without text.
     fn tokenizer(&self) -> Option<&Tokenizer> {
         None
     }
 
-    /// What the model is asked before training and after it; `None` where it is asked nothing.
+    /// The questions before and after training, if there are any.
     fn exam(&self) -> Option<&Exam> {
         None
     }
 
-    /// What the model continues before training and after it; `None` where it writes nothing.
+    /// The prompts that the model continues before and after training, if there are any.
     fn prompts(&self) -> Option<&Prompts> {
         None
     }
 
-    /// Batches of each test set whose answers are classes, with the set's name.
+    /// The name and batches of each test set whose answers are classes.
     fn classified(&self) -> Vec<(&'static str, Vec<Batch>)> {
         Vec::new()
     }
 
-    /// What loading each step's batches came to, as far as they count as seen.
+    /// The load of each step so far.
     fn loads(&self) -> &[Load] {
         &[]
     }

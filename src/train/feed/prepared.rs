@@ -1,4 +1,4 @@
-//! [`Prepared`]: a collated batch with all that a device needs of it, made on the host.
+//! [`Prepared`]: a collated batch in the arrays that the device needs, made on the host.
 
 use crate::data::{Collated, Finish};
 use crate::device::Staging;
@@ -10,22 +10,22 @@ use crate::ops::virtual_tokens::VirtualRows;
 use crate::words::DeviceId;
 
 pub(super) struct Prepared {
-    /// [`Ids`] of the tokens and of their positions, four each; labels; and of packed samples where the sample of
-    /// each token begins, and the buckets' tokens; last those of [`VirtualRows`].
+    /// The four arrays of [`Ids`] of the tokens, and four of their positions; labels; for packed samples the first token of
+    /// each token's sample, and the tokens of the buckets; last those of [`VirtualRows`].
     arrays: Vec<Vec<i32>>,
-    /// What the ids of tokens and of positions are below.
+    /// Upper bounds of the ids of tokens and of positions.
     bounds: [usize; 2],
     rows: usize,
     width: usize,
     buckets: Option<Vec<Bucket>>,
-    /// Of each sample; 0: none.
+    /// Virtual tokens of each sample.
     virtual_tokens: usize,
-    /// Labels that count, of all shares.
+    /// Labels that count, in all shares.
     counted: usize,
     pub counts: Counts,
 }
 
-/// How a batch becomes what a device needs of it.
+/// How a batch is prepared for a device.
 pub(super) fn finish(device: DeviceId) -> Finish<Prepared> {
     match device {
         DeviceId::Cpu => |batch| Prepared::new(batch, Grain::CPU, Ids::arrays),
@@ -33,19 +33,19 @@ pub(super) fn finish(device: DeviceId) -> Finish<Prepared> {
     }
 }
 
-/// A batch outside of a feed.
+/// Copies a batch to the device, outside of a feed.
 pub fn on_device(batch: Collated, device: DeviceId) -> LmBatch {
     finish(device)(batch).upload(&mut Staging::plain(&device.burn()))
 }
 
 impl Prepared {
-    /// `arrays_of`: of ids and the plan of their gradients.
+    /// `arrays_of`: makes the arrays of ids from them and the plan of their gradients.
     fn new(batch: Collated, grain: Grain, arrays_of: fn(Vec<i32>, ScatterPlan) -> [Vec<i32>; 4]) -> Self {
-        // Of the whole batch: the losses of all shares add up to its loss.
+        // In the whole batch, so that the losses of all shares add up to its loss.
         let counted = batch.counted();
         let batch = batch.shared();
         let seen = batch.seen();
-        // No gradient comes back to what no prediction has seen.
+        // A token that no prediction has seen gets no gradient.
         let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| seen[token]);
         let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));
         let bounds = [&batch.ids, &batch.positions].map(|ids| Ids::bound(ids));

@@ -9,10 +9,10 @@ use crate::data::{
     Collated, Collator, Packed, Sampler, SamplerConfig, Samples, Share, Standard, Tokenize, Tokenizer,
 };
 use crate::device::drawing;
-use crate::model::Network;
 use crate::model::config::{LanguageModel, from_hugging_face};
 use crate::model::families::{Family, Gpt2, Qwen2};
 use crate::model::language::{Computation, Decoder, LmBatch};
+use crate::model::{Network, Parts};
 use crate::ops::dense::Arithmetic;
 use crate::ops::testing::assert_close;
 use crate::ops::{Checkpoint, Operator, Ops};
@@ -126,7 +126,7 @@ fn computation(attention: Operator) -> Computation {
 fn network<F: Family>(model: &LanguageModel<F>, attention: Operator) -> Decoder<F> {
     let _drawing = drawing();
     let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
-    model.network(MAX_LENGTH, &source, computation(attention), None)
+    model.network(MAX_LENGTH, &source, computation(attention), (None, None), Parts::Whole)
 }
 
 #[test]

@@ -8,10 +8,10 @@ use crate::device::{drawing, dtype};
 use crate::model::swiglu::{Regression, SwigluConfig};
 use crate::recipe::Cell;
 
-/// One problem for each micro-batch, drawn when the first step asks for them. They are the same in every
-/// step, so that the loss must fall.
+/// One problem for each micro-batch, drawn in the first step. They are the same in every step, so that the loss must
+/// fall.
 pub struct Problems {
-    /// Of the problems of all shares.
+    /// Shape of a problem with all shares.
     shape: [usize; 2],
     share: Share,
     count: usize,
@@ -28,7 +28,7 @@ impl Problems {
             count: cell.train.accumulation_steps,
             dtype: dtype(cell.precision.compute),
             device: cell.device_id().burn(),
-            // Before memory is counted: the tensors alone are the cell's.
+            // Before memory is counted: only the tensors count as the cell's.
             drawn: Vec::with_capacity(cell.train.accumulation_steps),
         }
     }
@@ -39,7 +39,7 @@ impl Feed<Regression> for Problems {
         let Self { shape, share, count, dtype, device, drawn } = self;
         let _drawing = drawing();
         let random = || Tensor::random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
-        // Rows of their own, so that no other share's are kept.
+        // The product copies the rows, so that those of other shares are freed.
         let random = || match *share {
             Share::WHOLE => random(),
             share => random().slice([share.range(shape[0])]) * 1.0,

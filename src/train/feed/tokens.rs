@@ -1,4 +1,4 @@
-//! [`TokenFeed`]: what a sampler draws, collated by a loader and brought to the device.
+//! [`TokenFeed`]: samples that a sampler draws, collated by a loader and copied to the device.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use crate::model::language::LmBatch;
 use crate::recipe::Cell;
 use crate::words::{DeviceId, refusal::refuse};
 
-/// Widths of batches that a device prepares for, besides the largest: more of them find few new kernels.
+/// Most widths of batches that a device prepares for besides the largest: more find few new kernels.
 const MOST_WIDTHS: usize = 32;
 
-/// Micro-batches of tokens. Of samples, an epoch's last step may have fewer of them.
+/// Micro-batches of tokens. The last step of an epoch of samples may have fewer of them.
 pub struct TokenFeed {
     train: Batches,
-    /// Of samples `None` until the first step is asked for, so that no time before it is saved. The order of
-    /// blocks is made before memory is counted.
+    /// For samples `None` until the first step, so that loading ahead cannot hide time before it. For blocks it is there
+    /// from the start: their order is made before memory is counted.
     loader: Option<Loader<Prepared>>,
-    /// Behind the batches that were taken.
+    /// After the batches taken so far.
     position: Position,
     tokenizer: Option<Tokenizer>,
     exam: Option<Exam>,
     prompts: Option<Prompts>,
     /// Test sets whose answers are classes.
     classified: Vec<(&'static str, Batches)>,
-    /// `None` where nothing is evaluated.
+    /// `None` without evaluation.
     held_out: Option<(Batches, Draws)>,
     accumulation_steps: usize,
     device: DeviceId,
@@ -40,7 +40,7 @@ pub struct TokenFeed {
     loads: Vec<Load>,
 }
 
-/// A text and the batches that are made of it.
+/// A text and the batches made of it.
 struct Batches {
     plan: SamplingPlan,
     collator: Arc<Collator>,
@@ -67,8 +67,8 @@ impl Batches {
         Self { plan, collator: Arc::new(collator) }
     }
 
-    /// Blocks as they are trained on; samples packed: the same tokens for every sampler, and as many in each
-    /// batch.
+    /// Held-out text in blocks, as in training; or in packed samples, so that every sampler gets the same tokens and as many
+    /// in each batch.
     fn held_out(cell: &Cell, data: &Dataset, trained: SamplerConfig) -> Result<(Self, Draws), DataError> {
         let packed = SamplerConfig {
             sampler: Sampler::Packed(Packed::default()),
@@ -78,7 +78,7 @@ impl Batches {
         let config = if trained.sampler.keeps_samples() { packed } else { trained };
         let mut source = Self::open(cell, data, Part::HeldOut, config, Share::WHOLE)?;
         let tokens: u64 = source.plan.lengths.iter().map(|length| u64::from(*length)).sum();
-        // Batches of equal weight in the mean, where there is more than one.
+        // If there are several batches, all weigh the same in the mean.
         source.plan.config.drop_last = tokens >= cell.train.tokens() as u64;
         let draws = Draws::new(source.plan.clone(), Position::default());
         Ok((source, draws))
@@ -88,17 +88,17 @@ impl Batches {
         Loader::new(&self.plan, &self.collator, start, finish(device))
     }
 
-    /// A batch outside of the run.
+    /// A batch that does not count as seen.
     fn alone(&self, samples: &[u32], device: DeviceId) -> LmBatch {
         on_device(self.collator.collate(samples).unwrap_or_else(|e| refuse(e)), device)
     }
 }
 
 impl TokenFeed {
-    /// `share`: of each batch that is trained on.
+    /// `share`: the part of each training batch.
     ///
     /// # Errors
-    /// A corpus or a tokenizer that cannot be used.
+    /// When the corpus or the tokenizer cannot be used.
     pub fn open(cell: &Cell, share: Share) -> Result<Self, DataError> {
         let (device, config) = (cell.device_id(), cell.data.sampler());
         let vocab = cell.model.vocab_size().expect("a language model");
@@ -124,7 +124,7 @@ impl TokenFeed {
     }
 }
 
-/// The test sets of a task with classes: one of the distribution that is trained on, and one of another.
+/// The test sets of a task with classes: one of the training distribution, and the published one of another.
 fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)>, DataError> {
     let Dataset::Text(text) = data else { return Ok(Vec::new()) };
     let (Some(_), Corpus::Task(problems)) = (cell.classes(), &text.corpus) else { return Ok(Vec::new()) };
@@ -138,14 +138,14 @@ fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)
     std::iter::once(own).chain(published).map(batches).collect()
 }
 
-/// What the recipe has the model continue.
+/// The prompts of the recipe that the model continues.
 fn prompts(cell: &Cell, data: &Dataset) -> Result<Option<Prompts>, DataError> {
     let (Some(generate), Dataset::Text(text)) = (&cell.generate, data) else { return Ok(None) };
     let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
     Prompts::new(generate, &text.tokenizer, u64::from(cell.seed), context).map(Some)
 }
 
-/// What the recipe asks of the task.
+/// The questions of the recipe's task.
 fn exam(cell: &Cell, data: &Dataset) -> Result<Option<Exam>, DataError> {
     let task = cell.task.as_ref().filter(|task| task.evaluate_generation.is_some());
     let (Some(task), Dataset::Text(text)) = (task, data) else { return Ok(None) };
@@ -154,7 +154,7 @@ fn exam(cell: &Cell, data: &Dataset) -> Result<Option<Exam>, DataError> {
     Exam::new(task, problems, &text.tokenizer, u64::from(cell.seed), context).map(Some)
 }
 
-/// The step's losses add up to the mean over its real tokens.
+/// Weighs micro-batches so that their losses add up to the mean over the step's real tokens.
 fn weigh(mut batches: Vec<LmBatch>) -> Vec<LmBatch> {
     let total = batches.iter().map(|batch| batch.total).sum();
     batches.iter_mut().for_each(|batch| batch.total = total);

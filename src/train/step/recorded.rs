@@ -1,9 +1,9 @@
 //! [`Recorded`]: forward and backward of a micro-batch as one CUDA graph, `train.graph`.
 //!
-//! The host launches a micro-batch's thousand kernels by one call. The first step of a network runs as without a graph; the
-//! second is recorded and replayed, and so are all that follow whose batches have the same form. Of several micro-batches
-//! gradients are added to sums that begin with zeros: the same additions in the same order as without a graph. They are added as
-//! blocks end, in every step, so that the gradients of one block are there besides the sums, and not those of all.
+//! The host launches the thousand kernels of a micro-batch by one call. The first step of a network runs without a graph.
+//! The second is recorded and replayed, and later steps are replayed if their batches have the same form. The gradients of
+//! several micro-batches are added to sums that begin with zeros: the same additions in the same order as without a graph.
+//! They are added as blocks end, so that besides the sums only the gradients of one block are in memory.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
@@ -17,28 +17,29 @@ use crate::optim::{FixedSums, GradientSet};
 use crate::train::build::Build;
 use crate::words::DeviceId;
 
-/// Where a step's forward and backward stand with a graph.
+/// How far a step is with its graph.
 pub(super) enum Recording {
-    /// It is not asked for.
+    /// `train.graph` is off.
     Off,
-    /// The step that comes computes what the next one records.
+    /// The next step runs without a graph.
     First,
+    /// The next step is recorded.
     Next,
     Done(Box<Recorded>),
-    /// Why there is none.
+    /// There is none, for this reason.
     Refused(String),
 }
 
 pub(super) struct Recorded {
     graph: Graph,
-    /// What it reads, besides the weights.
+    /// What the graph reads besides the weights.
     inputs: Inputs,
-    /// The gradient of the loss, where it is not 1.
+    /// The gradient of the loss, unless it is 1.
     scale: Option<Tensor<1>>,
-    /// Where the weights were.
+    /// Where the weights lay when it was recorded.
     weights: Vec<Option<Place>>,
     loss: Tensor<1>,
-    /// Of the micro-batch, or summed over those of a step.
+    /// Of the micro-batch, or the sums of the step.
     gradients: GradientSet,
 }
 
@@ -58,7 +59,7 @@ fn places<M: Module>(module: &M) -> Vec<Option<Place>> {
 }
 
 impl<N: Build> Step<'_, N> {
-    /// The sums of a step of several micro-batches that is recorded, or is to be, set to zero; `None` of one.
+    /// Sets the sums of a step to zero, if it has several micro-batches and a graph.
     pub(super) fn begin_sums(&mut self, batches: &[N::Batch]) -> Option<FixedSums> {
         let DeviceId::Cuda(ordinal) = self.device else { return None };
         if !self.train.graph || (batches.len() == 1 && self.sums.is_none()) {
@@ -71,7 +72,7 @@ impl<N: Build> Step<'_, N> {
         Some(sums.clone())
     }
 
-    /// Forward and backward of all micro-batches by a graph; `false`: they are still to be computed.
+    /// Runs forward and backward of all micro-batches by the graph; `false` if there is none for these batches.
     pub(super) fn replay(&mut self, batches: &[N::Batch], end: &mut End) -> bool {
         self.recording = match std::mem::replace(&mut self.recording, Recording::Off) {
             Recording::First => Recording::Next,
@@ -83,7 +84,7 @@ impl<N: Build> Step<'_, N> {
         let of_its_form = |batch| N::inputs(batch).filter(|inputs| inputs.form == recorded.inputs.form);
         let inputs: Option<Vec<Inputs>> = batches.iter().map(of_its_form).collect();
         let Some(inputs) = inputs else { return false };
-        // Never so far: updates write weights where they are.
+        // Not expected: updates write weights in place.
         if places(self.stage.residence.network()) != recorded.weights {
             self.recording = Recording::Refused("an update moved weights to another place".into());
             return false;
@@ -95,7 +96,7 @@ impl<N: Build> Step<'_, N> {
         for inputs in inputs {
             recorded.graph.refill(&recorded.inputs.tensors, &inputs.tensors);
             recorded.graph.replay();
-            // The next replay writes over it, behind what reads it.
+            // The next replay overwrites it after everything that reads it.
             end(Phase::Backward, Some(recorded.loss.clone()));
         }
         *self.stage.residence.gradient_set() = recorded.gradients.clone();
@@ -116,7 +117,7 @@ impl<N: Build> Step<'_, N> {
             let gates = sums.as_ref().map(FixedSums::gates);
             let loss = self.stage.forward(0, &batches[0]);
             drop(gates);
-            // For the meter's memory.
+            // The meter reads the memory at the end of forward.
             if run == Run::First {
                 end(Phase::Forward, None);
             }
@@ -148,7 +149,7 @@ impl<N: Build> Step<'_, N> {
         }
     }
 
-    /// Which way forward and backward took; `None` where no graph is asked for.
+    /// How forward and backward ran; `None` if `train.graph` is off.
     pub fn graph_path(&self) -> Option<String> {
         match &self.recording {
             Recording::Off => None,

@@ -1,15 +1,15 @@
-//! A step of a rank of a pipeline: its own list of actions, messages among them.
+//! A step of a rank of a pipeline: its list of actions, including messages.
 
 use burn::tensor::{DType, Tensor};
 
-use super::{End, Step};
+use super::{End, Step, read};
 use crate::measure::Phase;
 use crate::ops::name::OperatorName;
 use crate::parallel::schedule::Action;
 use crate::train::build::Build;
 
 impl<N: Build> Step<'_, N> {
-    /// As [`run`](Self::run). The loss of a micro-batch is known to the rank with the last stage.
+    /// As [`run`](Self::run). Only the rank of the last stage knows the loss of a micro-batch.
     pub(super) fn run_stages(&mut self, batches: &[N::Batch], end: &mut End) -> Option<Tensor<1>> {
         let mut stages = self.stages.take().expect("it is one of a pipeline");
         stages.recorder.begin_step();
@@ -26,7 +26,7 @@ impl<N: Build> Step<'_, N> {
                 }
                 Action::Backward { stage, micro_batch } => {
                     let _masks = self.masks(micro_batch);
-                    // An update of its own is one by the mean of the micro-batch, of which the step's has a part.
+                    // The loss of a micro-batch is its part of the step's mean, but its own update takes its own mean.
                     let scale = match stages.division.updates() {
                         1 => self.scale(),
                         updates => Some(Tensor::full([1], updates as f64, (&self.device.burn(), DType::F32))),
@@ -61,14 +61,11 @@ impl<N: Build> Step<'_, N> {
         }
         stages.finish();
         self.stages = Some(stages);
-        for loss in losses {
-            // Data alone are read when they are looked at.
-            let _: f32 = loss.into_scalar();
-        }
+        read(losses);
         report
     }
 
-    /// The loss of a micro-batch; on ranks without it 0.
+    /// The loss of a micro-batch; 0 on ranks without the last stage.
     pub fn loss(&self, batch: &N::Batch) -> Tensor<1> {
         match &self.stages {
             None => self.stage.output(batch).inner(),
@@ -76,7 +73,7 @@ impl<N: Build> Step<'_, N> {
         }
     }
 
-    /// What the stages of a pipeline take by themselves.
+    /// Measures the times of a pipeline's stages.
     pub fn profile(&mut self, batch: &N::Batch) {
         if let Some(stages) = &mut self.stages {
             stages.profile(self.stage.residence.network(), batch);

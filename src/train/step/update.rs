@@ -1,4 +1,4 @@
-//! The update of a step: how far it goes, and when.
+//! The update of a step: its size, and when it begins.
 
 use burn::tensor::Tensor;
 
@@ -11,41 +11,41 @@ use crate::recipe::Clip;
 use crate::train::build::Build;
 
 impl<N: Build> Step<'_, N> {
-    /// The update that comes, before its gradients are known.
+    /// The size of the next update without clipping.
     fn unclipped(&self) -> StepSize {
         let rate = self.train.schedule.factor(self.updates + 1, self.total_updates);
-        // As the masks of a micro-batch that no step has.
+        // The seed of a micro-batch that no step has.
         let seed = of_micro_batch(self.seed, self.updates, usize::MAX);
         StepSize { rate, seed, ..StepSize::FULL }
     }
 
-    /// The same with its clipping; `None` where that waits for the norm of these gradients.
+    /// The size with clipping; `None` if it depends on the norm of this step's gradients.
     fn known_size(&self) -> Option<StepSize> {
         let size = self.unclipped();
         match self.train.clip_norm {
             None => Some(size),
             Some(limit) if self.train.clip == Clip::PreviousNorm => {
-                let clip = clip_factor(self.previous_squares.clone().sqrt(), limit);
+                let clip = clip_factor(self.squares.clone().sqrt(), limit);
                 Some(StepSize { clip: Some(clip), ..size })
             }
             Some(_) => None,
         }
     }
 
-    /// The backward that comes is the last before its update. No update may use the norm of gradients that
-    /// are still to come.
+    /// Before the last backward of a step: lets updates begin as gradients arrive, unless their size depends on the norm of
+    /// all of them.
     pub(super) fn update_on_arrival(&mut self) {
         if let Some(size) = self.known_size() {
             self.stage.residence.update_on_arrival(&size);
         }
     }
 
-    /// Whether an update needs the norm over all gradients first.
+    /// Whether an update needs the norm over all gradients first, or it is asked for.
     pub(super) fn wants_norm(&self) -> bool {
-        self.scaler.is_some() || self.train.clip_norm.is_some()
+        self.measures_norm || self.scaler.is_some() || self.train.clip_norm.is_some()
     }
 
-    /// Waits for the replicas' sums that nobody has taken yet.
+    /// Waits for the sums over replicas that have not been taken yet.
     pub(super) fn take_sums(&mut self) {
         let residence = &mut self.stage.residence;
         if let Some(replicas) = &self.replicas {
@@ -53,7 +53,7 @@ impl<N: Build> Step<'_, N> {
         }
     }
 
-    /// Updates the weights by the gradients there are. Gives what the scaler reports, where there is one.
+    /// Updates the weights by the gradients. Returns what the scaler reports, if there is one.
     pub(super) fn update(&mut self, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
         let wants_norm = self.wants_norm();
         let residence = &mut self.stage.residence;
@@ -84,34 +84,38 @@ impl<N: Build> Step<'_, N> {
         self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied))
     }
 
-    /// How far the update goes that the gradients give. `of_stages`: Σ g² over the stages of all ranks.
+    /// The size of the update for these gradients. `of_stages`: Σ g² over the stages of all ranks.
     fn size(&mut self, of_stages: Option<Tensor<1>>) -> StepSize {
+        let size = self.unclipped();
+        if !self.wants_norm() {
+            return size;
+        }
         let _scope = OperatorName::GradientNorm.scope();
-        let (size, known) = (self.unclipped(), self.known_size());
-        let mut squares = || {
-            if let Some(squares) = &of_stages {
-                return squares.clone();
-            }
-            let residence = &mut self.stage.residence;
-            let squares = match &self.tensor {
-                None => residence.squares(),
-                Some(tensor) => tensor.squares(residence.gradient_set()),
-            };
-            self.replicas
-                .as_ref()
-                .map_or_else(|| squares.clone(), |replicas| replicas.of_updater(squares.clone()))
-        };
+        let known = self.known_size();
+        let squares = of_stages.unwrap_or_else(|| self.squares_of_ranks());
+        self.squares = squares.clone();
         match (&self.scaler, self.train.clip_norm) {
             (None, None) => size,
-            (None, Some(_)) if let Some(known) = known => {
-                self.previous_squares = squares();
-                known
+            (None, Some(limit)) => {
+                known.unwrap_or_else(|| StepSize { clip: Some(clip_factor(squares.sqrt(), limit)), ..size })
             }
-            (None, Some(limit)) => StepSize { clip: Some(clip_factor(squares().sqrt(), limit)), ..size },
             (Some(scaler), limit) => {
-                let Unscaled { factor, applied } = scaler.unscale(squares(), limit);
+                let Unscaled { factor, applied } = scaler.unscale(squares, limit);
                 StepSize { clip: Some(factor), applied: Some(applied), ..size }
             }
+        }
+    }
+
+    /// Σ g² over all gradients, of every rank that has some.
+    fn squares_of_ranks(&mut self) -> Tensor<1> {
+        let residence = &mut self.stage.residence;
+        let squares = match &self.tensor {
+            None => residence.squares(),
+            Some(tensor) => tensor.squares(residence.gradient_set()),
+        };
+        match &self.replicas {
+            None => squares,
+            Some(replicas) => replicas.of_updater(squares),
         }
     }
 }

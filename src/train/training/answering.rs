@@ -1,4 +1,4 @@
-//! Questions that the model answers, and prompts that it continues, before the first step and after the last.
+//! Questions that the model answers and prompts that it continues, before the first step and after the last.
 
 use std::time::Instant;
 
@@ -9,21 +9,21 @@ use crate::model::generate::{Choice, Request};
 use crate::ops::autocast::{KeptCasts, Region, autocast, keep_casts};
 use crate::train::build::Build;
 
-/// Right answers and wrong ones that are kept to be read, of each test set.
+/// Right answers, and as many wrong ones, that the row keeps of each test set.
 const KEPT: usize = 3;
 
 impl<N: Build> Training<'_, N> {
-    /// Answers the questions of every test set; none where the recipe asks none.
+    /// Answers the questions of every test set, if the recipe asks any.
     pub fn answer(&mut self) {
         let classified: Vec<Answers> =
             self.feed.classified().iter().map(|(name, batches)| self.classes(name, batches)).collect();
-        self.answers.extend(classified);
+        self.results.answers.extend(classified);
         let Some(exam) = self.feed.exam() else { return };
         let answers: Vec<Answers> = exam.sets.iter().map(|set| self.answers(exam, set)).collect();
-        self.answers.extend(answers);
+        self.results.answers.extend(answers);
     }
 
-    /// Continues the prompts; nothing where the recipe has none.
+    /// Continues the prompts, if the recipe has any.
     pub fn write(&mut self) {
         let Some(prompts) = self.feed.prompts() else { return };
         let network = self.network().valid();
@@ -37,17 +37,17 @@ impl<N: Build> Training<'_, N> {
             text: prompts.text(&result[tokens.len()..]),
         });
         let written: Vec<Continuation> = written.collect();
-        self.continuations.extend(written);
+        self.results.continuations.extend(written);
     }
 
-    /// The autocast region of generation, with the casts of weights that each of its tokens would make again, where steps
-    /// keep casts too.
+    /// The autocast region of generation. If steps keep casts of weights, so does generation: each token would make them
+    /// again.
     fn enter(&self, network: &N) -> (Region, Option<KeptCasts>) {
         let region = autocast(self.cell.precision.region());
         (region, self.cell.workload().keeps_casts().then(|| keep_casts(network)))
     }
 
-    /// Prompts whose class has the largest logit, of a test set.
+    /// Classifies the prompts of a test set: the class with the largest logit counts.
     fn classes(&self, set: &str, batches: &[N::Batch]) -> Answers {
         let network = self.network().valid();
         let _region = self.enter(&network);

@@ -1,4 +1,4 @@
-//! Parameters of all stages of a pipeline, or of blocks that ranks divide among them, on the first rank, to be saved.
+//! Brings the parameters of all stages of a pipeline, or of blocks divided among ranks, to the first rank to be saved.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::world::Group;
 const FIRST: usize = 0;
 
 impl<N: Build> Training<'_, N> {
-    /// Brings the parameters that others have to the first rank.
+    /// Brings the parameters of other ranks to the first.
     pub fn gather(&mut self) {
         if self.current().stages.is_none() {
             return self.gather_divided();
@@ -41,7 +41,7 @@ impl<N: Build> Training<'_, N> {
                 let count = shape.iter().product::<usize>() * entry.dtype.size();
                 let bytes = group.receive(name.clone(), rank, count).wait();
                 let value = TensorData::from_bytes_vec(bytes, shape, entry.dtype);
-                // A tied embedding is on two ranks.
+                // Two ranks have a tied embedding.
                 if own.entries.iter().all(|entry| entry.name != name) {
                     self.elsewhere.insert(name, value);
                 }
@@ -49,7 +49,7 @@ impl<N: Build> Training<'_, N> {
         }
     }
 
-    /// Of weights that ranks divide among them. All ranks come with the same parameters, in the same order.
+    /// Gathers weights that are divided among ranks. All ranks ask for the same parameters in the same order.
     fn gather_divided(&mut self) {
         if self.cell.parallel.shard != Shard::Weights {
             return;
@@ -62,7 +62,7 @@ impl<N: Build> Training<'_, N> {
         }
     }
 
-    /// All parameters of the model, those on other ranks as well.
+    /// All parameters of the model, including those on other ranks.
     pub(super) fn table(&self) -> Table {
         match self.current().stages {
             None => (**self.current().stage.residence.table()).clone(),
@@ -74,7 +74,7 @@ impl<N: Build> Training<'_, N> {
     }
 }
 
-/// A parameter, whole and as numbers: of one on another rank of a pipeline what was gathered.
+/// A parameter, whole and as numbers: as it was gathered, or from the ranks that divide layers.
 pub(super) fn gathered<N: Build>(
     name: &str,
     elsewhere: &HashMap<String, TensorData>,

@@ -1,4 +1,4 @@
-//! What is looked at between steps: held-out quality, sizes of gradients, and the record of one more step.
+//! Observations between steps: quality on held-out text, sizes of gradients, and the record of one more step.
 
 use std::path::Path;
 
@@ -10,21 +10,22 @@ use crate::ops::wide;
 use crate::precision::gradient_histogram;
 use crate::recipe::Cell;
 use crate::train::build::Build;
+use crate::words::files::write_whole;
 use crate::words::streams::tell;
 
 impl<N: Build> Training<'_, N> {
-    /// The sizes of the gradients that the next step's first micro-batch gives.
+    /// The sizes of the gradients of the next step's first micro-batch.
     pub fn count_gradients(&self) -> GradientHistogram {
         let scale = self.current().scale().map_or(1.0, |scale| scale.into_scalar::<f32>());
         gradient_histogram(self.network(), f64::from(scale), || self.current().gradients(&self.batches[0]))
     }
 
-    /// Before the first step, after the last, and as often as the recipe asks.
+    /// Whether to evaluate: `now`, or as often as the recipe asks.
     pub fn evaluation_is_due(&self, now: bool) -> bool {
         self.cell.eval.is_some_and(|eval| now || self.current().updates.is_multiple_of(eval.every))
     }
 
-    /// Measures quality on held-out batches.
+    /// Measures quality on held-out batches, if the recipe asks for it.
     ///
     /// # Errors
     /// When it is not finite.
@@ -39,15 +40,15 @@ impl<N: Build> Training<'_, N> {
         let parts: Vec<(Evaluation, f64)> =
             self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
         let mean = Evaluation::mean(self.current().updates, &parts);
-        self.evaluations.push(mean);
+        self.results.evaluations.push(mean);
         if mean.loss.is_finite() {
             return Ok(());
         }
         Err(diverged(&format!("the loss on held-out text after step {} was {}", mean.step, mean.loss)))
     }
 
-    /// How far training has moved the features of held-out inputs from those of the `first` network, which takes the
-    /// place of the trained one.
+    /// How far training has moved the features of held-out inputs from those of the `first` network, which replaces the
+    /// trained one.
     pub fn feature_distance(&mut self, first: &Cell) -> FeatureDistance {
         let (after, columns) = self.features();
         self.make(first, 0);
@@ -55,7 +56,7 @@ impl<N: Build> Training<'_, N> {
         FeatureDistance::of(&before, &after, columns)
     }
 
-    /// Of all held-out batches, and the columns of each.
+    /// The features of all held-out batches, and their columns.
     fn features(&self) -> (Vec<f32>, usize) {
         let network = self.network().valid();
         let _region = autocast(self.cell.precision.region());
@@ -68,25 +69,25 @@ impl<N: Build> Training<'_, N> {
         (features, columns)
     }
 
-    /// Records one more step, outside of the measured ones, and writes its trace if there is a path.
+    /// Records one more step after the measured ones, and writes its trace to the path, if any.
     pub fn record(&mut self, path: Option<&Path>) -> Vec<Crossing> {
         let device = self.cell.device_id();
         let recorded = device.record(|| {
             self.step(&mut |phase, _| device.mark(Mark::End(phase)), None);
-            // Where loading is under study, what lies between two steps belongs to the picture.
+            // A trace of a sampler shows the time between two steps too.
             if self.cell.data.sampler().sampler.keeps_samples() {
                 self.load();
             }
         });
         let written = recorded.and_then(|activities| {
-            if let Some(path) = path {
+            if let Some((folder, name)) = path.and_then(|path| Some((path.parent()?, path.file_name()?))) {
                 let trace = trace::chrome_trace(&activities).to_string();
-                std::fs::write(path, trace).map_err(|e| e.to_string())?;
+                write_whole(folder, name.to_str(), trace.as_bytes()).map_err(|e| e.to_string())?;
             }
             Ok(trace::crossings(&activities))
         });
         written.unwrap_or_else(|reason| {
-            // The measurement is whole without it; the report says that the trace is missing.
+            // The measurement is complete without a trace; the report says that it is missing.
             tell(format!("no trace of this cell: {reason}"));
             Vec::new()
         })

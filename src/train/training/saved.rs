@@ -1,4 +1,4 @@
-//! A training that is saved between two steps, and one that goes on from there.
+//! Saving a training between two steps, and resuming it; files of trained weights.
 
 use std::fs;
 use std::io;
@@ -6,25 +6,22 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::Training;
 use super::gathered::gathered;
+use super::{Results, Training};
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
-use crate::measure::{Answers, Continuation, Evaluation, Load};
+use crate::measure::Load;
 use crate::optim::{Kept, Visit};
 use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
 use crate::recipe::Cell;
 use crate::train::build::Build;
 
-/// Where a training stands, apart from its parameters and from what its optimizer and scaler keep.
+/// How far a training has come, apart from its parameters and from the state of optimizer and scaler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Standing {
     updates: usize,
     pub position: Position,
     pub loads: Vec<Load>,
-    evaluations: Vec<Evaluation>,
-    answers: Vec<Answers>,
-    continuations: Vec<Continuation>,
-    host_updates: Vec<f64>,
+    results: Results,
 }
 
 impl<N: Build> Training<'_, N> {
@@ -33,15 +30,11 @@ impl<N: Build> Training<'_, N> {
             updates: self.current().updates,
             position: self.feed.position(),
             loads: self.feed.loads().to_vec(),
-            evaluations: self.evaluations.clone(),
-            answers: self.answers.clone(),
-            continuations: self.continuations.clone(),
-            host_updates: self.host_updates.clone(),
+            results: self.results.clone(),
         }
     }
 
-    /// Goes on from there: the network and the feed do already. `restore` puts values in the place of the first
-    /// ones.
+    /// Goes on from `standing`; the network and the feed already do. `restore` fills in the state of optimizer and scaler.
     pub fn resume(&mut self, standing: &Standing, restore: &mut Visit) {
         if self.cell.tuning.phase(standing.updates) != self.cell.tuning.phase(0) {
             self.make(self.cell, standing.updates);
@@ -50,13 +43,10 @@ impl<N: Build> Training<'_, N> {
         let step = self.step.as_mut().expect("begun");
         step.updates = standing.updates;
         step.visit(restore);
-        self.evaluations = standing.evaluations.clone();
-        self.answers = standing.answers.clone();
-        self.continuations = standing.continuations.clone();
-        self.host_updates = standing.host_updates.clone();
+        self.results = standing.results.clone();
     }
 
-    /// All that optimizer and scaler keep between steps.
+    /// Visits the state of optimizer and scaler.
     pub fn visit(&mut self, visit: &mut dyn FnMut(&str, Kept<'_>)) {
         self.step.as_mut().expect("begun").visit(visit);
     }
@@ -69,7 +59,7 @@ impl<N: Build> Training<'_, N> {
             .map_err(io::Error::other)
     }
 
-    /// Writes what is added to the model, in PEFT's layout.
+    /// Writes what the tuning method adds to the model, in PEFT's layout.
     pub fn write_adapter(&mut self, folder: &Path) -> io::Result<()> {
         let Cell { tuning, model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
@@ -81,8 +71,8 @@ impl<N: Build> Training<'_, N> {
         peft_type.write(folder, (model.weights_folder(), layout), &table, &mut value)
     }
 
-    /// Writes what Hugging Face's programs read, and `runner generate`: the model without additions, which are merged
-    /// into its weights.
+    /// Writes the model for Hugging Face's programs and `runner generate`; what the tuning method adds is merged into the
+    /// weights.
     pub fn write_model(&mut self, folder: &Path) -> io::Result<()> {
         let Cell { tuning, model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
@@ -99,7 +89,7 @@ impl<N: Build> Training<'_, N> {
         let config = serde_json::to_vec_pretty(&config.expect("checked: a language model"))?;
         fs::write(folder.join("config.json"), config)?;
         match (&self.cell.data, self.feed.tokenizer()) {
-            // Also the other files of the tokenizer: they say which token ends a text.
+            // All files of the tokenizer: they say which token ends a text.
             (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, _) => {
                 for (i, file) in Tokenizer::files(path).iter().enumerate() {
                     let name = if i == 0 { Some("tokenizer.json".as_ref()) } else { file.file_name() };

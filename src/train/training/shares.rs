@@ -1,5 +1,5 @@
-//! Parameters for a file, whole: the first of the ranks that divide layers asks the others for their shares, a parameter
-//! at a time, in the order in which the file is written.
+//! Whole parameters for a file: the first of the ranks that divide layers asks the others for their shares, one parameter at
+//! a time, in the order of the file.
 
 use burn::tensor::TensorData;
 
@@ -10,9 +10,10 @@ use crate::residence::Residence;
 use crate::train::build::Build;
 use crate::world::Group;
 
-/// Asks the ranks of a group for a parameter by its name; without one they are asked for no more.
+/// The name of the parameter that the first rank asks for, on every rank; it is empty after the last. Between two names the
+/// first rank writes its file, which may take long.
 fn asked(ranks: &Group, name: &str) -> String {
-    let name = ranks.broadcast("name of a parameter", ranks.first(), name.into()).wait();
+    let name = ranks.broadcast_when_ready("name of a parameter", ranks.first(), name.into()).wait();
     String::from_utf8(name).expect("a name")
 }
 
@@ -28,7 +29,7 @@ fn of_all<N: Build>(name: &str, residence: &mut Residence<N>, ranks: &Group) -> 
 }
 
 impl<N: Build> Training<'_, N> {
-    /// On the ranks that write nothing: gives what they have of each parameter that the first one asks for.
+    /// On a rank that writes nothing: gives its share of each parameter that the first rank asks for.
     pub fn give_shares(&mut self) {
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         loop {
@@ -40,7 +41,7 @@ impl<N: Build> Training<'_, N> {
         }
     }
 
-    /// On the first: all is written.
+    /// On the first rank: tells the others that the file is written.
     pub fn end_shares(&self) {
         asked(&self.groups.tensor, "");
     }

@@ -23,6 +23,7 @@ use walk::{Output, Work, walk};
 
 /// From this many multiplications on all threads take part: for fewer, waking them takes longer than it saves.
 const PARALLEL: usize = 64 * 64 * 64;
+
 /// A matrix somewhere in memory.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
@@ -36,7 +37,7 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// With its rows one after the other.
+    /// A matrix whose rows lie one after the other.
     pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
         Self { data, rows, columns, row: columns, column: 1 }
     }
@@ -114,7 +115,7 @@ impl<'a> Target<'a> {
         unsafe { *self.first = value };
     }
 
-    /// With a number for each column in every row.
+    /// Adds a number for each column to every row.
     ///
     /// # Panics
     /// When the product is added to what is there.
@@ -166,6 +167,8 @@ fn run(left: Matrix<'_>, right: Matrix<'_>, to: Target<'_>, parallel: bool) {
     left.check();
     right.check();
     assert!(m * n == 0 || (m - 1) * to.row + n <= to.length, "matmul: the result is larger than its memory");
+    // Threads write to rows of their own.
+    assert!(m <= 1 || n <= to.row, "matmul: the rows of the result lie over each other");
     if let Start::Bias(bias) = to.start {
         assert_eq!(bias.len(), n, "matmul: the length of the bias");
     }

@@ -40,7 +40,7 @@ impl Panels {
         }
     }
 
-    /// With `width` numbers a row, the last perhaps with fewer.
+    /// The panels in order. Each has `width` numbers a row, the last perhaps fewer.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[f32]> {
         let length = self.rows * self.columns.next_multiple_of(lanes());
         self.room.written(length).chunks(width() * self.rows)

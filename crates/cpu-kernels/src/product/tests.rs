@@ -102,3 +102,12 @@ fn a_result_without_room_is_refused() {
     let (a, b) = (numbers(6, 1), numbers(6, 2));
     product(Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 2), Target::over(&mut [0.0; 3], 2));
 }
+
+/// Threads would write to the same numbers.
+#[test]
+#[should_panic(expected = "lie over each other")]
+fn rows_that_lie_over_each_other_are_refused() {
+    let (a, b) = (numbers(100 * 80, 1), numbers(80 * 90, 2));
+    let mut out = vec![0.0; 100 * 90];
+    product(Matrix::new(&a, 100, 80), Matrix::new(&b, 80, 90), Target::over(&mut out, 89));
+}

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use super::WORKSPACE;
 use super::problem::Problem;
 use super::tuning::Fastest;
-use crate::words::files;
+use crate::device::cuda::compiled::keep;
+use crate::words::text::hex;
 
 /// The algorithms of one kind of device, driver and library. cuBLASLt's numbers mean the same in every
 /// process that has the same version.
@@ -41,17 +42,13 @@ impl Remembered {
         (entry.key == key).then_some(entry.algorithm)
     }
 
-    /// Where the folder cannot be written to, the next process measures again.
     pub fn put(&self, problem: &Problem, algorithm: [u64; 8], measured: &Fastest) {
         let Some(folder) = &self.folder else { return };
         let key = self.key(problem);
         let name = name(&key);
         let seconds = [measured.seconds, measured.own];
-        if let Ok(text) = serde_json::to_vec(&Entry { key, algorithm, seconds })
-            && fs::create_dir_all(folder).is_ok()
-        {
-            files::remove_stale(folder);
-            let _ = files::write_whole(folder, Some(&name), &text);
+        if let Ok(text) = serde_json::to_vec(&Entry { key, algorithm, seconds }) {
+            keep(folder, &name, &text);
         }
     }
 
@@ -66,11 +63,9 @@ impl Remembered {
     }
 }
 
-/// Of the entry's file.
+/// The name of the entry's file.
 fn name(key: &Value) -> String {
-    let digest = Sha256::digest(key.to_string());
-    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{hex}.json")
+    format!("{}.json", hex(&Sha256::digest(key.to_string())[..16]))
 }
 
 #[cfg(test)]

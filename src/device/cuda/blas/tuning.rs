@@ -20,9 +20,9 @@ const GAIN: f64 = 0.98;
 /// What was found.
 pub struct Fastest {
     pub candidate: usize,
-    /// Of one launch of it.
+    /// Seconds of one launch of it.
     pub seconds: f64,
-    /// Of one launch of cuBLASLt's own choice, the first candidate.
+    /// Seconds of one launch of cuBLASLt's own choice, the first candidate.
     pub own: f64,
 }
 

@@ -36,7 +36,7 @@ impl Pending {
         self.turn
     }
 
-    /// Whether it has ended; nobody waits for that.
+    /// Whether it has ended; does not wait.
     pub fn is_over(&mut self) -> bool {
         self.gpu.context.bind();
         if let Some(Issuing::Coming(coming)) = &self.issued {
@@ -44,14 +44,14 @@ impl Pending {
             self.issued = Some(Issuing::Here(result));
         }
         match &self.issued {
-            // A device that fails is heard of where something is computed on it.
+            // Whoever computes on the device learns of its failure.
             Some(Issuing::Here(Ok(issued))) => issued.ended.reached().unwrap_or(true),
             _ => true,
         }
     }
 
-    /// The tensor with what the operation left in it. This thread goes on at once: what it has the device compute from
-    /// here on waits for the result.
+    /// The tensor with what the operation left in it. This thread goes on at once; computations that it issues from here
+    /// on wait for the result.
     pub fn wait(mut self) -> Tensor<1> {
         self.hold();
         tensor(self.values.clone())
@@ -79,8 +79,8 @@ impl Pending {
 }
 
 impl Drop for Pending {
-    /// NCCL may still write into the memory that is given back here. What a rank that ends by a panic has there does not
-    /// count any more.
+    /// NCCL may still write into the memory that is given back here, so CubeCL's stream waits for it first. A rank that ends
+    /// by a panic needs its memory no more.
     fn drop(&mut self) {
         if !panicking() {
             self.hold();

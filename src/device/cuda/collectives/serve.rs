@@ -42,7 +42,7 @@ pub struct Issued {
     pub place: Box<dyn Send>,
 }
 
-/// One that the device may not have done yet.
+/// An operation that the device may not have done yet.
 pub struct Running {
     turn: Turn,
     operation: String,
@@ -58,9 +58,9 @@ pub struct State {
     pub crossed: Crossed,
     /// In the order in which the device does them.
     pub under_way: VecDeque<Running>,
-    /// What NCCL is being told.
+    /// The operation of the call to NCCL that is running.
     told: Option<UnderWay>,
-    /// The operation that the device is at, and since when that is known.
+    /// The operation that the device is at, and when that was first seen.
     seen: Option<(Turn, Instant)>,
     pub failure: Option<String>,
 }
@@ -90,7 +90,7 @@ impl State {
         }
     }
 
-    /// The first that the device or NCCL is at and that has not ended.
+    /// The first operation that the device or NCCL is at.
     pub fn first_under_way(&mut self) -> Option<UnderWay> {
         if self.told.is_some() {
             return self.told.clone();
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// Connects this rank, says to `answer` how that ended, and carries out the jobs until the last, `None`.
+/// Connects this rank, sends the outcome to `answer`, and carries out the jobs until the last, `None`.
 pub fn serve(
     gpu: &'static Gpu,
     (id, rank, ranks): (&[u8], usize, usize),
@@ -117,8 +117,7 @@ pub fn serve(
     answer: &Sender<Result<(), String>>,
 ) {
     gpu.context.bind();
-    let made =
-        Communicator::join(id, rank, ranks).and_then(|made| Ok((made, CopyStream::before_others(gpu)?)));
+    let made = Communicator::join(id, rank, ranks).and_then(|made| Ok((made, CopyStream::new(gpu, true)?)));
     let (communicator, stream) = match made {
         Ok(made) => made,
         Err(reason) => {
@@ -140,7 +139,7 @@ pub fn serve(
         }
         shared.lock().fold();
     }
-    // The end of a communicator is also that of what is under way.
+    // Ending a communicator also ends what is under way.
     let deadline = Instant::now() + GRACE;
     let running = || shared.lock().under_way.iter().any(|running| !running.ended.reached().unwrap_or(true));
     while !shared.abandoned.load(Relaxed) && running() && Instant::now() < deadline {

@@ -114,16 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward
 #pragma unroll
             for (int c = 0; c < 4; c++) s[j][c] = exp2_fast(fmaf(s[j][c], scale, -lse[c >> 1]));
         }
-        if (key + KEYS - 1 > unit_first || key < all_begin) {
-#pragma unroll
-            for (int j = 0; j < KEYS / 8; j++) {
-#pragma unroll
-                for (int c = 0; c < 4; c++) {
-                    const int at = key + j * 8 + (lane & 3) * 2 + (c & 1);
-                    if (at > row + (c >> 1) * 8 || at < row_begin[c >> 1]) s[j][c] = 0.0f;
-                }
-            }
-        }
+        if (key + KEYS - 1 > unit_first || key < all_begin) hide(s, key, row, row_begin, 0.0f);
         wait<0>(dp);
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {

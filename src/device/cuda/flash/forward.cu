@@ -82,17 +82,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) attend(con
         scores<KEYS>(s, left_q, k_tile);
         commit();
         wait<0>(s);
-        if (key + KEYS - 1 > unit_first || key < all_begin) {
-#pragma unroll
-            for (int j = 0; j < KEYS / 8; j++) {
-#pragma unroll
-                for (int c = 0; c < 4; c++) {
-                    const int at = key + j * 8 + (lane & 3) * 2 + (c & 1);
-                    if (at > row + (c >> 1) * 8 || at < row_begin[c >> 1]) s[j][c] = -INFINITE;
-                }
-            }
-        }
-float correction[2];
+        if (key + KEYS - 1 > unit_first || key < all_begin) hide(s, key, row, row_begin, -INFINITE);
+        float correction[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float most = highest[r];

@@ -1,24 +1,5 @@
-// AdamW with moments in bf16 that are rounded up or down at random, as cpu-kernels' moments.rs has it.
-
-// Philox4x32-10 of a counter and the table's key.
-__device__ __forceinline__ void philox(u32 counter, const u32 (&key)[2], u32 (&random)[4]) {
-    u32 a = counter, b = 0, c = 0, d = 0, k = key[0], l = key[1];
-#pragma unroll
-    for (u32 round = 0; round < 10; round++) {
-        const u32 high_x = __umulhi(a, 0xd2511f53u), low_x = a * 0xd2511f53u;
-        const u32 high_y = __umulhi(c, 0xcd9e8d57u), low_y = c * 0xcd9e8d57u;
-        a = high_y ^ b ^ k;
-        b = low_y;
-        c = high_x ^ d ^ l;
-        d = low_x;
-        k += 0x9e3779b9u;
-        l += 0xbb67ae85u;
-    }
-    random[0] = a;
-    random[1] = b;
-    random[2] = c;
-    random[3] = d;
-}
+// AdamW with moments in bf16 that are rounded up or down at random, as cpu-kernels' moments.rs has it. Philox stands before
+// this.
 
 // One of the two bf16 numbers around x, as a float; the nearer one more often.
 __device__ __forceinline__ float stochastic(float x, u32 random) {

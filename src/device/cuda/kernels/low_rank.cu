@@ -8,7 +8,7 @@
 // Given at compile time: A and G, the types of tensors and of gradients; LAYERS; RANK; WIDTH, elements that are taken at once,
 // 4 or 1, a divisor of every layer's columns and of the stride; DROPOUT, 0 or 1; THREADS of a block; DOWN_ROWS, tokens of a
 // warp in `down`; UP_ROWS, tokens of a thread in `up`; UP_GROUPS and GROUPS, groups of WIDTH columns that a block has in `up`
-// and in `gradient`. Philox's constants stand before this.
+// and in `gradient`. Philox stands before this.
 
 constexpr u32 WARPS = THREADS / 32;
 // Columns of `low`.
@@ -49,23 +49,10 @@ template <u32 AT_ONCE, u32 N> __device__ __forceinline__ void load(const Number 
     }
 }
 
-// Philox4x32-10 (Salmon et al. 2011), as cpu-kernels' random.rs has it: four numbers.
-__device__ __forceinline__ void draw(u32 block, u32 k, u32 l, u32 (&numbers)[4]) {
-    u32 a = block, b = 0, c = 0, d = 0;
-#pragma unroll
-    for (u32 round = 0; round < PHILOX_ROUNDS; round++) {
-        const u32 high_x = __umulhi(PHILOX_X, a), low_x = PHILOX_X * a;
-        const u32 high_y = __umulhi(PHILOX_Y, c), low_y = PHILOX_Y * c;
-        a = high_y ^ b ^ k, b = low_y, c = high_x ^ d ^ l, d = low_x;
-        k += PHILOX_KEY_X, l += PHILOX_KEY_Y;
-    }
-    numbers[0] = a, numbers[1] = b, numbers[2] = c, numbers[3] = d;
-}
-
 // x ⊙ m / (1 − p), of elements from this one of the layer's input on.
 __device__ __forceinline__ void mask(const Parameters &p, u32 layer, u64 element, float (&x)[WIDTH]) {
     u32 numbers[4];
-    draw(static_cast<u32>(element / 4), p.keys[layer][0], p.keys[layer][1], numbers);
+    philox(static_cast<u32>(element / 4), p.keys[layer], numbers);
     if constexpr (WIDTH == 4) {
 #pragma unroll
         for (u32 k = 0; k < WIDTH; k++) x[k] = numbers[k] < p.threshold ? 0.0f : x[k] * p.kept;

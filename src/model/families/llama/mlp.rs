@@ -1,4 +1,4 @@
-//! The MLP of a Llama-like block: SwiGLU, as one operator, or with adapters or weights in 4 bits as its linear layers and
+//! The MLP of a Llama-like block: SwiGLU as one operator; with adapters, or with weights in 4 bits, as linear layers and
 //! their gate.
 
 use burn::module::Module;
@@ -51,7 +51,7 @@ impl Mlp {
     }
 }
 
-/// Of `hidden` columns with `inner` inside.
+/// What an MLP of `hidden` columns with `inner` inside costs.
 pub fn cost(setting: &Setting, tuning: &Tuning, [hidden, inner]: [u64; 2]) -> Cost {
     if !tuning.packs && !LAYERS.iter().any(|name| tuning.adapts(name)) {
         return swiglu::cost(setting, [hidden, inner], LAYOUT);

@@ -1,20 +1,22 @@
 //! [`Modules`]: what a decoder is made of: embeddings, blocks, a norm and a head.
 
+use std::collections::HashSet;
+
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::{Block, Outline};
 use crate::model::Parts;
 use crate::model::language::parts::{DEVIATION, Embedding, Linear, Norm};
-use crate::model::language::positions::Positions;
+use crate::model::language::{Block, Outline, Positions};
+use crate::ops::parameters::each_parameter;
 use crate::params::source::{Init, Source};
 use crate::params::split::Side;
-use crate::params::table::Group;
+use crate::params::table::{Group, Table, id};
 use crate::params::tuning::VirtualTokens;
 
 #[derive(Module, Debug)]
 pub struct Modules<B: Block> {
-    /// `None` where another process has it, as the norm.
+    /// `None` where another process has it; the norm likewise.
     pub tokens: Option<Embedding>,
     pub positions: Option<Embedding>,
     /// The embeddings of virtual tokens, where they are trained.
@@ -27,7 +29,7 @@ pub struct Modules<B: Block> {
 }
 
 impl<B: Block> Modules<B> {
-    /// In the order in which random weights are drawn.
+    /// Makes the modules in this order, in which random weights are drawn.
     pub fn new(outline: &Outline, source: &Source, parts: &Parts, blocks: impl FnOnce() -> Vec<B>) -> Self {
         let Outline { shape, tokens, norm, norm_kind, positions, head_bias, .. } = *outline;
         let hidden = shape.hidden_size;
@@ -63,4 +65,14 @@ impl<B: Block> Modules<B> {
         };
         Self { tokens, positions, prompt, blocks, norm, head }
     }
+}
+
+/// Leaves the entries of the parameters that a module has.
+pub fn retain<M: Module>(table: &mut Table, module: &M, parts: &Parts) {
+    if *parts == Parts::Whole {
+        return;
+    }
+    let mut here = HashSet::new();
+    each_parameter(module, |id, _| _ = here.insert(id));
+    table.entries.retain(|entry| here.contains(&id(&entry.name)));
 }

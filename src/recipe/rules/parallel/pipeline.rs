@@ -8,7 +8,7 @@ use crate::words::Rule;
 
 const SECTION: &str = "parallel.pipeline";
 
-/// What cannot be divided into stages, and what stages do not do.
+/// Refuses what cannot be divided into stages, and what stages do not do.
 pub(super) fn check(cell: &Cell) -> Checked {
     let Some(pipeline) = &cell.parallel.pipeline else { return Ok(()) };
     let Some(shape) = cell.model.decoder() else {
@@ -28,7 +28,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
     Rule::refuse_if(
         train.accumulation_steps > 1,
         &["train.accumulation_steps", SECTION],
-        "a pipeline adds up the gradients of its micro-batches: train.accumulation_steps would be a second word for them",
+        "a pipeline adds up the gradients of its micro-batches: train.accumulation_steps would mean the same",
         "remove it, and raise train.batch_size and parallel.pipeline.micro_batches",
     )?;
     let keeps_samples = cell.data.sampler().sampler.keeps_samples();

@@ -9,7 +9,7 @@ use crate::words::Rule;
 
 const KEY: &str = "parallel.shard";
 
-/// What replicas cannot divide among them.
+/// Refuses what replicas cannot divide among themselves.
 pub(super) fn check(cell: &Cell) -> Checked {
     let (shard, train) = (cell.parallel.shard, &cell.train);
     if shard.is_none() {

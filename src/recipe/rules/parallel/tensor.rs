@@ -1,15 +1,13 @@
 //! `parallel.tensor` with every other section.
 
-use serde_json::Value;
-
 use crate::model::Model;
 use crate::ops::Operator;
-use crate::recipe::rules::Checked;
-use crate::recipe::{Cell, Folders};
+use crate::recipe::Cell;
+use crate::recipe::rules::{Checked, drops};
 use crate::residence::Memory;
 use crate::words::Rule;
 
-/// What cannot be divided among ranks, and what ranks with a part of each layer do not do.
+/// Refuses what cannot be divided among ranks, and what ranks with a part of each layer do not do.
 pub(super) fn check(cell: &Cell) -> Checked {
     let ranks = cell.parallel.tensor;
     if ranks == 1 {
@@ -42,9 +40,8 @@ pub(super) fn check(cell: &Cell) -> Checked {
         format!("what tuning.method = \"{method}\" adds to a layer is not divided among ranks"),
         "use \"full\", \"lora\" or \"bitfit\", or parallel.data in the place of parallel.tensor",
     )?;
-    let dropout = cell.settings().get("tuning.dropout").and_then(Value::as_f64);
     Rule::refuse_if(
-        dropout.is_some_and(|share| share > 0.0),
+        drops(cell),
         &["tuning.dropout", "parallel.tensor"],
         "an adapter's dropout draws a mask of a layer's whole input, of which each rank may have a part",
         "remove tuning.dropout, or parallel.tensor",
@@ -54,18 +51,6 @@ pub(super) fn check(cell: &Cell) -> Checked {
         &["parallel.tensor", "offload.strategy", "offload.optimizer"],
         "parallel.tensor does not go with [offload]: a block on the host is whole",
         "remove one of the two",
-    )?;
-    Rule::refuse_if(
-        cell.measure.gradient_histogram,
-        &["measure.gradient_histogram", "parallel.tensor"],
-        "a histogram counts all gradients, of which each rank has a part",
-        "remove measure.gradient_histogram, or parallel.tensor",
-    )?;
-    Rule::refuse_if(
-        Folders::of(cell)?.state.is_some(),
-        &["save.state", "parallel.tensor"],
-        "the state of a cell in several processes is not saved",
-        "remove save.state; save.weights keeps what is trained",
     )
 }
 

@@ -74,6 +74,10 @@ impl Bars<'_, '_> {
             canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
         })?;
         let longer = if broken { " A broken bar is longer than the axis." } else { "" };
+        let undivided = match self.groups.iter().any(|group| self.is_graph(group)) {
+            true => " The bar of a graph is not divided.",
+            false => "",
+        };
         let spread = match self.groups.iter().any(|group| self.spread(group).is_some()) {
             true => " The thin line is from the least to the largest of its processes.",
             false => "",
@@ -83,7 +87,7 @@ impl Bars<'_, '_> {
             0 => String::new(),
             n => format!(" Not drawn: {n} more, which table.csv has."),
         };
-        let caption = format!("{}{spread}{}{longer}{more}{sizes}", self.caption, basis.note());
+        let caption = format!("{}{undivided}{spread}{}{longer}{more}{sizes}", self.caption, basis.note());
         Ok(Chart { name: self.name.into(), caption, svg })
     }
 

@@ -1,7 +1,7 @@
 //! One panel of learning curves: the values of every cell over its steps.
 
 use super::super::axis::{extent, from_zero, padded};
-use super::super::canvas::{ALARM, Canvas, Result, method_color, tint};
+use super::super::canvas::{Canvas, Result, method_color, tint};
 use super::super::plot::{Area, Axis, Plot, Ticks};
 use crate::measure::{Evaluation, Measurement};
 use crate::words::text::significant;
@@ -14,15 +14,14 @@ const LEAST: f64 = 0.05;
 /// Pixels between the marks of a curve.
 const APART: i32 = 14;
 
-/// One cell's.
+/// The curve of one cell.
 pub struct Curve<'c> {
     pub line: usize,
-    /// Which colour and form it has.
+    /// Its colour and marker.
     pub sign: usize,
     pub measured: &'c Measurement,
     /// The baseline's, of another cell.
     pub base: Option<&'c Measurement>,
-    pub diverged: bool,
     /// Real tokens seen before each step and after the last; `None` where steps are counted.
     pub tokens: Option<Vec<f64>>,
 }
@@ -75,7 +74,7 @@ pub enum Shown {
     Perplexity,
     /// In percent.
     Accuracy,
-    /// Of the held-out loss to the baseline's: curves that are alike lie on one another.
+    /// The held-out loss less the baseline's: equal curves lie on one another.
     Difference,
 }
 
@@ -158,10 +157,6 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Shown, limit: f6
         }
         for ((_, value), at) in values.marks(curve).into_iter().zip(place(values.marks(curve))) {
             canvas.hover_at(at, &significant(value));
-        }
-        let end = place(values.losses(curve)).last().copied();
-        if let Some(end) = end.filter(|_| curve.diverged) {
-            canvas.cross(end, 6, ALARM)?;
         }
     }
     Ok(())

@@ -1,0 +1,61 @@
+//! Rules whose breach would compute something else than what the recipe says, or nothing at all.
+
+use crate::recipe::tests::says;
+
+/// A GPT-2 of these sizes, trained by AdamW; `more` begins within `[train]`.
+fn gpt2(batch_size: u64, seq_len: u64, more: &str) -> String {
+    format!(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 300\nhidden_size = 8\n\
+         num_hidden_layers = 1\nnum_attention_heads = 2\nmax_position_embeddings = 2147483647\n[train]\n\
+         batch_size = {batch_size}\nseq_len = {seq_len}\n{more}"
+    )
+}
+
+#[test]
+fn sizes_are_refused_before_any_rule_counts_with_them() {
+    let most = 2_147_483_647;
+    for more in [
+        "[tuning]\nmethod = \"lora\"\ntarget_modules = \"c_attn\"\n",
+        "[tuning]\nmethod = \"prompt\"\n",
+        "mode = \"inference\"\n[tuning]\nmethod = \"bitfit\"\n",
+    ] {
+        says(&gpt2(most, most - 20, more), &["more memory than any machine can address"]);
+    }
+    let virtual_tokens = format!("[tuning]\nmethod = \"prompt\"\nnum_virtual_tokens = {}\n", most - 2);
+    says(&gpt2(most, 2, &virtual_tokens), &["more memory than any machine can address"]);
+}
+
+#[test]
+fn a_task_without_numbers_is_not_asked_for_them() {
+    let topics = |more: &str| {
+        gpt2(1, 32, &format!("[data]\ncorpus = \"task\"\nvocab_size = 257\nsampler = \"padded\"\n{more}"))
+    };
+    for learn in ["topic", "text"] {
+        let text =
+            topics(&format!("[task]\nkind = \"topics\"\nlearn = \"{learn}\"\nevaluate_generation = 5\n"));
+        says(&text, &["compares the numbers at the end of answers", "remove task.evaluate_generation"]);
+    }
+    says(
+        &topics("tokenize = \"every_step\"\n[task]\nkind = \"topics\"\n"),
+        &["data.tokenize", "has no effect"],
+    );
+}
+
+#[test]
+fn a_forward_alone_trains_no_classifier() {
+    for method in ["linear_probe", "lp_ft", "bitfit"] {
+        let text = format!(
+            "mode = \"inference\"\n[tuning]\nmethod = \"{method}\"\n[data]\ncorpus = \"task\"\nvocab_size = 257\n\
+             sampler = \"padded\"\n[task]\nkind = \"topics\"\n"
+        );
+        says(&gpt2(1, 32, &text), &["tuning.method has no effect with train.mode = \"inference\""]);
+    }
+}
+
+#[test]
+fn several_ranks_are_named_as_such() {
+    let text = "optimizer = { kind = \"adamw\" }\n[tuning]\nmethod = \"prompt\"\n[parallel.pipeline]\nstages = 2\n\
+                schedule = \"gpipe\"\nmicro_batches = 2\n";
+    let text = gpt2(2, 8, text).replace("num_hidden_layers = 1", "num_hidden_layers = 2");
+    says(&text, &["trains in one process", "remove [parallel]"]);
+}
