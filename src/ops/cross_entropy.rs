@@ -37,6 +37,7 @@ use super::product::{Fp32Math, composed_product};
 use super::tensor_parallel::copy_to_ranks;
 use super::{Operator, narrow, rounded, wide};
 use crate::world::Group;
+use tokens::Sums;
 use vocabulary::{Found, Head};
 
 /// Bytes of one chunk's fp32 logits. Their gradient in bf16 is half of it again.
@@ -57,7 +58,8 @@ pub fn chunk(tokens: usize, vocab: usize) -> usize {
 /// `total` is the number of counted tokens of the whole step, so that the losses of micro-batches add
 /// up to the mean over the step.
 ///
-/// The products are in the type of the autocast region around the call, else in that of `arithmetic`.
+/// The products are in the type of the autocast region around the call, else in that of `arithmetic`. `ample`: all that
+/// backward needs stays in memory, so that the loss may take some of it too.
 pub fn linear_cross_entropy(
     h: Tensor<2>,
     weight: impl Into<Weight>,
@@ -65,6 +67,7 @@ pub fn linear_cross_entropy(
     total: f64,
     arithmetic: Arithmetic,
     operator: Operator,
+    ample: bool,
 ) -> Tensor<1> {
     let (weight, arithmetic) = (weight.into(), arithmetic.in_region());
     if operator == Operator::Plain {
@@ -74,7 +77,7 @@ pub fn linear_cross_entropy(
     let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
     let exact = arithmetic == Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
     let longest_sum = if exact && on_cuda(&h) { LONGEST_SUM } else { usize::MAX };
-    chunked(h, weight, (labels.clone(), total), arithmetic, [chunk, longest_sum], &Group::alone())
+    chunked(h, weight, (labels.clone(), total), (arithmetic, ample), [chunk, longest_sum], &Group::alone())
 }
 
 /// As [`linear_cross_entropy`] with the custom operator, of a vocabulary that is divided among ranks: weight is the part
@@ -92,7 +95,8 @@ pub fn divided_cross_entropy(
 ) -> Tensor<1> {
     let (h, weight) = (copy_to_ranks(h, ranks), weight.into());
     let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
-    chunked(h, weight, (labels.clone(), total), arithmetic.in_region(), [chunk, usize::MAX], ranks)
+    let arithmetic = (arithmetic.in_region(), false);
+    chunked(h, weight, (labels.clone(), total), arithmetic, [chunk, usize::MAX], ranks)
 }
 
 /// Over the counted tokens of a batch, outside of autodiff: the sum of their losses, and how many labels have
@@ -122,7 +126,7 @@ fn chunked(
     h: Tensor<2>,
     weight: Weight,
     (labels, total): (Tensor<1, Int>, f64),
-    arithmetic: Arithmetic,
+    (arithmetic, ample): (Arithmetic, bool),
     [chunk, longest_sum]: [usize; 2],
     ranks: &Group,
 ) -> Tensor<1> {
@@ -137,12 +141,17 @@ fn chunked(
         let head = Head { h: rounded(h, dtype), weight, first, labels, arithmetic, chunk, longest_sum };
         let (differentiated, vocab) = (wanted.contains(&true), head.weight.dims()[0]);
         let whole = ranks.size() == 1;
-        let (losses, kept) = match chunks_of_tokens(&head).filter(|_| differentiated && whole) {
+        let narrow = wanted[1] && [dtype, types[1]] == [DType::BF16; 2];
+        let dweight = Sums { narrow, ample: wanted[1] && ample };
+        let chunks = chunks_of_tokens(&head, dweight).filter(|_| differentiated && whole);
+        let (losses, kept) = match chunks {
             Some(chunks) => {
                 let [h, weight] = [head.h, head.weight].map(cube);
-                let made = tokens::forward(&h, &weight, &cube_int(&head.labels), chunks, wanted);
+                let gain = tokens::gain(dtype, total);
+                let made = tokens::forward(&h, &weight, &cube_int(&head.labels), (chunks, gain), wanted);
                 let dweight = made.dweight.map(|dweight| tokens::unpadded(dweight, vocab));
-                (uncube(made.losses), Kept::Gradients(Box::new([made.dh, dweight]), tokens::gain(dtype)))
+                let made_for = total * f64::from(gain);
+                (uncube(made.losses), Kept::Gradients(Box::new([made.dh, dweight]), made_for))
             }
             None => {
                 let Found { losses, lse, logits, .. } = head.look().among(&head.labels, ranks);
@@ -150,7 +159,7 @@ fn chunked(
             }
         };
         let backward = move |g: Tensor<1>, wanted, _: &mut Earlier<'_>| {
-            let gradients = kept.gradients(wide(g) / total, types, wanted);
+            let gradients = kept.gradients(wide(g), total, types, wanted);
             gradients.map(|gradient| gradient.map(Tensor::into_dispatch))
         };
         (sum(losses) / total, backward)
@@ -161,23 +170,29 @@ fn chunked(
 enum Kept {
     /// The operands, log Σ exp(logits) of each token, and the logits where they were kept.
     Head(Box<(Head, Tensor<1>, Option<Tensor<2>>)>),
-    /// dh and dW in fp32, times this.
-    Gradients(Box<[Option<CubeTensor>; 2]>, f32),
+    /// dh and dW for an upstream gradient of this much.
+    Gradients(Box<[Option<CubeTensor>; 2]>, f64),
 }
 
 impl Kept {
-    /// dh and dW as `types`, for the factor [1] of every token's loss.
-    fn gradients(self, factor: Tensor<1>, types: [DType; 2], wanted: [bool; 2]) -> [Option<Tensor<2>>; 2] {
+    /// dh and dW as `types`, for the upstream gradient g [1] in fp32 of the losses' sum divided by `total`.
+    fn gradients(
+        self,
+        g: Tensor<1>,
+        total: f64,
+        types: [DType; 2],
+        wanted: [bool; 2],
+    ) -> [Option<Tensor<2>>; 2] {
         match self {
             Self::Head(kept) => {
                 let (head, lse, logits) = *kept;
                 let [h_dtype, weight_dtype] = types;
-                let (dh, dweight) = head.backward(logits, lse, factor, weight_dtype, wanted);
+                let (dh, dweight) = head.backward(logits, lse, g / total, weight_dtype, wanted);
                 [dh.map(|dh| rounded(dh, h_dtype)), dweight]
             }
-            Self::Gradients(gradients, gain) => {
+            Self::Gradients(gradients, made_for) => {
                 let [dh, dweight] = *gradients;
-                let factor = cube(factor / gain);
+                let factor = cube(g / made_for);
                 let of = |gradient: Option<CubeTensor>, dtype| {
                     gradient.map(|gradient| uncube(scaled(gradient, &factor, dtype)))
                 };
@@ -204,8 +219,8 @@ fn composed(
 }
 
 /// How the tokens divide where they are taken in chunks.
-fn chunks_of_tokens(head: &Head) -> Option<tokens::Chunks> {
-    let sizes = || tokens::Chunks::of(head.h.dims()[0], head.weight.dims()[0]);
+fn chunks_of_tokens(head: &Head, dweight: Sums) -> Option<tokens::Chunks> {
+    let sizes = || tokens::Chunks::of(head.h.dims()[0], head.weight.dims(), dweight);
     (head.arithmetic.dtype.size() == 2 && has_blas(&head.h)).then(sizes)?
 }
 

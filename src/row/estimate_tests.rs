@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Row;
 use crate::measure::Measurement;
+use crate::parallel::DataReduce;
 use crate::recipe::Cell;
 use crate::residence::ResidentBlocks;
 
@@ -62,6 +63,13 @@ impl Measured {
         assert!(near, "{}: {ratio} of {what}", self.path.display());
         ratio
     }
+
+    /// Asserts that no more was measured than an estimate, for a first rank that gathers gradients on the CPU: between none
+    /// and all of the other ranks' wait there at once, as they come. The estimate has all wait.
+    fn check_most(&self, what: &str, estimate: u64, measured: u64, error: f64) {
+        let ratio = estimate as f64 / measured as f64;
+        assert!(ratio >= 1.0 - error, "{}: {ratio} of {what}", self.path.display());
+    }
 }
 
 /// Of 30 rows on the CPU and 30 of this version's operators on an H200 the mean error of the highest moment is at most
@@ -77,6 +85,10 @@ fn estimates_and_accounts_are_near_what_was_measured() {
         let (account, memory) = (row.cell.account(), &row.measurement.memory);
         let alone = row.measurement.ranks.is_empty();
         let error = if alone { 0.08 } else { OF_RANKS };
+        if row.cell.parallel.data_reduce == DataReduce::Rank0 && row.cell.device == "cpu" {
+            row.check_most("the peak", account.estimate().total(), memory.live_peak, error);
+            continue;
+        }
         let ratio = row.check("the peak", account.estimate().total(), memory.live_peak, error);
         let of = match alone {
             false => "ranks",

@@ -1,32 +1,30 @@
 //! [`Graph`]: launches that are recorded once and replayed by one call.
 //!
 //! A graph keeps the addresses that its kernels read and write. What it reads from outside must stay in its place, and is
-//! written over between replays ([`Graph::refill`]). What it allocates lies in memory of its own: CubeCL serves persistent
-//! memory to nothing else, so neither an evaluation nor an update writes to it, and no replay writes over theirs.
+//! written over between replays ([`Graph::refill`]). CubeCL guards the pages of its pools that a recorded launch used, as
+//! long as the graph lives: it gives what is free on them to nothing else, so neither an evaluation nor an update writes to
+//! it, and no replay writes over theirs.
 
-use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::{Int, StreamId, Tensor};
 use burn_cubecl::Cube;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::{self, Client};
-use cubecl::server::{BufferBinding, Handle, ServerError};
-use cubecl_runtime::memory_management::{ManagedMemoryId, MemoryAllocationMode, MemoryLocation};
+use cubecl::client;
+use cubecl::server::ServerError;
+use cubecl_runtime::memory_management::{ManagedMemoryId, MemoryAllocationMode};
 use cubecl_runtime::server::Server as _;
 use cudarc::driver::result::memset_d8_async;
 use cudarc::driver::sys;
 
 use super::launch::Pointer;
-use super::{Gpu, address, buffer, int_buffer};
+use super::memory::Usage;
+use super::{Gpu, buffer, int_buffer};
 
 /// A recorded sequence of launches on this thread's stream.
 pub struct Graph {
     gpu: &'static Gpu,
     graph: client::Graph,
-    /// CubeCL holds the memory that its own kernels used.
-    _held: Vec<Handle>,
 }
 
 /// A tensor that a graph reads, and that is another each time.
@@ -60,33 +58,23 @@ impl Place {
     }
 }
 
-/// This thread's allocations are exact and shared with nothing outside of such windows until this is dropped.
-struct OwnMemory(&'static Gpu);
-
-impl OwnMemory {
-    fn begin(gpu: &'static Gpu) -> Self {
-        gpu.stream().allocate(MemoryAllocationMode::Persistent);
-        Self(gpu)
-    }
-}
-
-impl Drop for OwnMemory {
-    fn drop(&mut self) {
-        self.0.stream().allocate(MemoryAllocationMode::Auto);
-    }
-}
+/// How often what is recorded runs before, at the most.
+const FIRST_RUNS: usize = 4;
 
 impl Gpu {
-    /// What `make` makes, in memory that stays where it is: for what recorded launches write.
+    /// What `make` makes, in memory of exactly its size that stays where it is: for what recorded launches write.
     pub fn in_place<T>(&'static self, make: impl FnOnce() -> T) -> T {
-        let _memory = OwnMemory::begin(self);
-        make()
+        self.stream().allocate(MemoryAllocationMode::Persistent);
+        let made = make();
+        self.stream().allocate(MemoryAllocationMode::Auto);
+        made
     }
 
-    /// Runs `work` twice on this thread's stream. The first time computes: it compiles what is to be compiled and takes the
-    /// memory. The second records, and computes nothing before [`Graph::replay`]. Gives what the second returned.
+    /// Runs `work` several times on this thread's stream. The first times compute: they compile what is to be compiled and
+    /// take memory, until a run needs no more of it, since nothing can be allocated later. The last time records, and
+    /// computes nothing before [`Graph::replay`]. Gives what that one returned.
     ///
-    /// `work` must issue the same launches both times, on this thread, and must not wait for the device.
+    /// `work` must issue the same launches each time, on this thread, and must not wait for the device.
     ///
     /// # Errors
     /// Why the launches cannot be recorded; the device is as before.
@@ -94,26 +82,24 @@ impl Gpu {
         if let super::StreamPath::HostSynchronised(reason) = self.stream_path() {
             return Err(format!("the runner's kernels have a stream of their own ({reason})"));
         }
-        // Memory of steps before serves nothing that is recorded.
+        // Pages that other work left free would be the graph's too.
         self.release_memory();
         let (client, said) = (self.client(), |e: ServerError| format!("{e}"));
-        let memory = OwnMemory::begin(self);
         client.graph_prepare().map_err(said)?;
-        drop(work(Run::First));
+        let mut reserved = 0;
+        for run in 0..FIRST_RUNS {
+            drop(work(if run == 0 { Run::First } else { Run::Again }));
+            let before = std::mem::replace(&mut reserved, Usage::now(self).reserved);
+            if before == reserved {
+                break;
+            }
+        }
         client.start_capture().map_err(said)?;
-        *seen() = Some(Seen::default());
         // A window that is not closed would record all that comes after it.
         let result = catch_unwind(AssertUnwindSafe(|| work(Run::Recorded)));
         let graph = client.stop_capture();
-        let touched = seen().take().unwrap_or_default();
-        let held = if graph.is_ok() && result.is_ok() { hold(&client, &touched) } else { Vec::new() };
-        drop(memory);
         match (graph, result) {
-            (Ok(graph), Ok(result)) => {
-                // What was taken in search of the rest.
-                self.release_memory();
-                Ok((Graph { gpu: self, graph, _held: held }, result))
-            }
+            (Ok(graph), Ok(result)) => Ok((Graph { gpu: self, graph }, result)),
             (graph, _) => {
                 self.stream().forget_failure();
                 self.release_memory();
@@ -123,51 +109,13 @@ impl Gpu {
     }
 }
 
-/// Memory that launches of the runner's own kernels used while they were recorded, with its bytes.
-type Seen = HashMap<Slice, u64>;
-/// Pool, page and slice.
-type Slice = (u8, u16, u32);
-
-/// `None` while nothing is recorded.
-static SEEN: Mutex<Option<Seen>> = Mutex::new(None);
-
-fn seen() -> std::sync::MutexGuard<'static, Option<Seen>> {
-    SEEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn slice(location: MemoryLocation) -> Slice {
-    (location.pool, location.page, location.slice)
-}
-
-/// Notes memory that a recorded launch is given; CubeCL notes that of its own launches.
-pub(super) fn note(buffer: &BufferBinding) {
-    if let Some(seen) = seen().as_mut() {
-        seen.insert(slice(buffer.memory.descriptor().location()), buffer.size);
-    }
-}
-
-/// Takes all memory of the recording that nobody has, so that nobody gets it and it is not given back to the driver.
-fn hold(client: &Client, seen: &Seen) -> Vec<Handle> {
-    let mut held = Vec::new();
-    for size in seen.values().collect::<BTreeSet<_>>() {
-        loop {
-            let handle = client.empty(*size as usize);
-            // Asking where it lies has it allocated. Memory from elsewhere: there is no more of this size.
-            let there = address(client, &handle).is_ok();
-            if !there || !seen.contains_key(&slice(handle.memory.descriptor().location())) {
-                break;
-            }
-            held.push(handle);
-        }
-    }
-    held
-}
-
 /// Which run of what is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// It computes.
+    /// It computes, for the first time.
     First,
+    /// It computes once more.
+    Again,
     Recorded,
 }
 
@@ -177,8 +125,8 @@ impl Graph {
     /// # Panics
     /// When the device refuses it.
     pub fn replay(&self) {
-        // SAFETY: what it allocated is persistent memory that nothing else gets while the graph lives; who made it holds what
-        // it reads and what it gave; all of it is used on the stream of this thread alone.
+        // SAFETY: what it allocated lies on pages that nothing else gets while the graph lives; who made it holds what it
+        // reads and what it gave; all of it is used on the stream of this thread alone.
         let replayed = unsafe { self.graph.replay() };
         replayed.unwrap_or_else(|e| panic!("the device refuses a recorded step: {e}"));
     }

@@ -15,7 +15,7 @@ use burn::tensor::StreamId;
 use cubecl::client::Client;
 use cubecl::device_handle::DeviceHandle;
 use cubecl::server::{BufferBinding, ServerError, ServerStorage};
-use cubecl_server::stream::ExecuteScope;
+use cubecl_server::stream::{ExecuteScope, WriteScoped as _};
 use cudarc::cupti::sys as cupti;
 use cudarc::driver::result::stream as driver_stream;
 use cudarc::driver::sys::CUstream;
@@ -103,7 +103,10 @@ impl Buffers<'_> {
     /// # Errors
     /// When the buffer could not be allocated or what should have filled it failed.
     pub fn locate(&mut self, buffer: BufferBinding) -> Result<Address<impl Sized + use<>>, String> {
-        super::graph::note(&buffer);
+        // A graph that is being recorded keeps the page as it is; CubeCL says so of its own launches.
+        if let Some(capture) = self.0.capturing(StreamId::current()) {
+            capture.touch(buffer.stream, buffer.memory.descriptor().location());
+        }
         super::located(self.0.get_resource(buffer, StreamId::current()))
     }
 }

@@ -11,6 +11,7 @@ use crate::measure::Evaluation;
 use crate::model::families::Family;
 use crate::model::{Inputs, Network, Output, Part};
 use crate::ops::cross_entropy::{self, divided_cross_entropy, linear_cross_entropy};
+use crate::ops::Checkpoint;
 use crate::ops::segment::in_segments;
 use crate::params::table::Table;
 use crate::residence::Offloaded;
@@ -83,13 +84,14 @@ impl<F: Family> Network for Decoder<F> {
 impl<F: Family> Decoder<F> {
     /// From what the head reads, [tokens, hidden_size].
     pub(super) fn loss_of(&self, hidden: Tensor<2>, batch: &LmBatch) -> Tensor<1> {
-        let Computation { arithmetic, ops, .. } = self.rest.computation;
+        let Computation { arithmetic, ops, checkpoint, .. } = self.rest.computation;
+        let ample = checkpoint == Checkpoint::default() && self.rest.offloaded.is_none();
         let (hidden, head) = self.with_head(hidden);
         match &self.rest.ranks_of_head {
             ranks if ranks.size() > 1 => {
                 divided_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ranks)
             }
-            _ => linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss),
+            _ => linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss, ample),
         }
     }
 }

@@ -125,6 +125,7 @@ fn the_fused_kernels_cost_by_hand() {
         keeps_casts: false,
         ops: Ops::default(),
         level: Level::default(),
+        ample: true,
         trained: Trained::ALL,
         packs: false,
         tensor: 1,

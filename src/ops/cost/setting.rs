@@ -35,6 +35,8 @@ pub struct Setting {
     pub keeps_casts: bool,
     pub ops: Ops,
     pub level: Level,
+    /// All that backward needs stays in memory: no part of the network is computed again or moves.
+    pub ample: bool,
     pub trained: Trained,
     /// Whether the weights of blocks' linear layers are stored in 4 bits.
     pub packs: bool,

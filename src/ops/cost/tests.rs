@@ -102,6 +102,7 @@ fn setting(compute: Compute, keeps_casts: bool) -> Setting {
         keeps_casts,
         ops: Ops::default(),
         level: Level::Keep,
+        ample: true,
         trained: Trained::ALL,
         packs: false,
         tensor: 1,

@@ -2,12 +2,12 @@
 //!
 //! | | kept besides h and the weight's cast |
 //! |---|---|
-//! | custom, in chunks of tokens | dh and dW in fp32, and not the cast |
+//! | custom, in chunks of tokens | dh and dW in fp32, and not the cast; dW in bf16 where one chunk has all tokens |
 //! | custom, in chunks of the vocabulary | log Σ exp of each token; on the CPU also the logits, where one chunk has them all: tokens vocab |
 //! | plain | the logarithm of the softmax, in fp32: tokens vocab |
 
 use super::chunk;
-use super::tokens::Chunks;
+use super::tokens::{Chunks, Sums};
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Flops, Moment, Sent, Setting, Tensors};
 use crate::ops::name::OperatorName;
@@ -17,12 +17,15 @@ use crate::words::Compute;
 pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let weight = setting.weight([vocab, hidden]);
     let custom = setting.ops.loss == Operator::Custom;
+    let is_trained = setting.trained.weights;
+    let narrow = is_trained && setting.stored == 2 && setting.compute == Compute::Bf16;
+    let dweight = Sums { narrow, ample: is_trained && setting.ample };
+    let sizes = [vocab, hidden].map(|size| size as usize);
     let chunks = (custom && setting.on_cuda() && setting.element() == 2 && setting.tensor == 1)
-        .then(|| Chunks::of(setting.tokens() as usize, vocab as usize))
+        .then(|| Chunks::of(setting.tokens() as usize, sizes, dweight))
         .flatten();
     let (tokens, h) = (setting.tokens(), setting.activation(hidden));
     let (parameters, weights) = if tied { (0, 0) } else { (weight.elements, weight.bytes) };
-    let is_trained = setting.trained.weights;
     let (trained, gradient) = if is_trained { (parameters, weight.gradient) } else { (0, 0) };
     let forward_flops = 2.0 * tokens as f64 * weight.elements as f64;
     // Of a chunk of the vocabulary, backward computes logits again from the cast.
@@ -103,17 +106,25 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
     [kept, Moment::workspace(3 * statistics + 4 * logits), kept + Moment::highest(backward)]
 }
 
-/// The same in chunks of tokens. Forward has the losses, dh and dW in fp32, and a chunk; backward makes dh and then
-/// dW in their types.
+/// The same in chunks of tokens. Forward has the losses, dh and dW, and a chunk, which has no logits any more where dW is
+/// made at once; backward makes dh and then dW in their types.
 fn of_tokens(setting: &Setting, [vocab, hidden]: [u64; 2], chunks: Chunks) -> [Moment; 3] {
     let weight = if setting.trained.weights { vocab * hidden } else { 0 };
-    let (dh, dweight) = (Moment::workspace(setting.wide(hidden)), Moment::gradients(4 * weight));
-    let chunk = chunks.bytes(vocab as usize, hidden as usize, setting.element() as usize) as u64;
-    // In place in fp32.
-    let stored = if setting.stored == 4 { 0 } else { weight * setting.stored };
-    let narrow_dh = Moment::workspace(setting.activation(hidden));
-    let backward = [dh + narrow_dh + dweight, narrow_dh + dweight + Moment::gradients(stored)];
-    [dh + dweight, dh + dweight + Moment::workspace(setting.wide(1) + chunk), Moment::highest(backward)]
+    let element = if chunks.at_once { setting.stored } else { 4 };
+    let dh = Moment::workspace(setting.wide(hidden) + setting.wide(1));
+    let dweight = Moment::gradients(element * weight);
+    let sizes = [vocab, hidden].map(|size| size as usize);
+    let [logits, dlogits] = chunks.bytes(sizes, setting.element() as usize).map(|bytes| bytes as u64);
+    let forward = match chunks.at_once {
+        true => Moment::highest([Moment::workspace(logits + dlogits), Moment::workspace(dlogits) + dweight]),
+        false => dweight + Moment::workspace(logits + dlogits),
+    };
+    // In place where the types are the same.
+    let stored = if setting.stored == element { 0 } else { weight * setting.stored };
+    let (dh_kept, narrow_dh) = (setting.wide(hidden), Moment::workspace(setting.activation(hidden)));
+    let kept = Moment::workspace(dh_kept) + dweight;
+    let backward = [kept + narrow_dh, narrow_dh + dweight + Moment::gradients(stored)];
+    [kept, dh + forward, Moment::highest(backward)]
 }
 
 /// The same on the CPU, which keeps the logits for backward where one chunk has them all. Operands of fewer bits are

@@ -41,7 +41,7 @@ fn chunks_of_the_vocabulary_give_the_whole_ones_loss_and_gradients() {
     let whole = run(|h, weight, labels| composed(h, weight, labels, 7.0, EXACT));
     for (chunk, sum) in [(64, usize::MAX), (150, 40), (64, 40), (1, 1)] {
         let ours = run(|h, weight, labels| {
-            chunked(h, weight.into(), (labels, 7.0), EXACT, [chunk, sum], &Group::alone())
+            chunked(h, weight.into(), (labels, 7.0), (EXACT, false), [chunk, sum], &Group::alone())
         });
         for (ours, whole) in ours.iter().zip(&whole) {
             assert_close(ours, whole, 2e-6);
