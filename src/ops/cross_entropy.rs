@@ -58,8 +58,8 @@ pub fn chunk(tokens: usize, vocab: usize) -> usize {
 /// `total` is the number of counted tokens of the whole step, so that the losses of micro-batches add
 /// up to the mean over the step.
 ///
-/// The products are in the type of the autocast region around the call, else in that of `arithmetic`. `ample`: all that
-/// backward needs stays in memory, so that the loss may take some of it too.
+/// The products are in the type of the autocast region around the call, else in that of `arithmetic`. `ample`: all
+/// results of products that backward needs stay in memory, so that the loss may take some of it too.
 pub fn linear_cross_entropy(
     h: Tensor<2>,
     weight: impl Into<Weight>,

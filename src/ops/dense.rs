@@ -107,7 +107,7 @@ pub fn dense_gelu(
         let u = cube(kept.forward(Some(bias)));
         let (y, kept) = (uncube(kernels::gelu(u.clone())), kept.for_backward(tracked));
         (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
-            let (du, gradient) = kernels::gelu_backward_and_sums(&u, cube(g));
+            let (du, gradient) = kernels::gelu_backward_and_sums(&u, cube(g), dtype);
             drop(u);
             let bias = Bias { dtype, gradient: Some(uncube(gradient)) };
             kept.backward(uncube(du), wanted, Some(bias), earlier)
@@ -118,7 +118,7 @@ pub fn dense_gelu(
 /// A layer's bias in backward.
 struct Bias {
     dtype: DType,
-    /// In fp32, where it is known.
+    /// In its type, where it is known.
     gradient: Option<Tensor<1>>,
 }
 
@@ -185,7 +185,7 @@ impl Kept {
         });
         let dbias = bias
             .filter(|_| want_bias)
-            .map(|Bias { dtype, gradient }| rounded(gradient.unwrap_or_else(|| column_sums(&g)), dtype));
+            .map(|Bias { dtype, gradient }| gradient.unwrap_or_else(|| column_sums(&g, dtype)));
         let dweight = x.filter(|_| want_weight).map(|x| {
             let (lhs, rhs) = layout.gradient(x, g);
             product(lhs, rhs, weight_dtype, math)
@@ -194,11 +194,11 @@ impl Kept {
     }
 }
 
-/// Σ over tokens of g [tokens, outputs], in fp32.
-pub fn column_sums(g: &Tensor<2>) -> Tensor<1> {
+/// Σ over tokens of g [tokens, outputs], added in fp32, as `dtype`.
+pub fn column_sums(g: &Tensor<2>, dtype: DType) -> Tensor<1> {
     if on_cuda(g) {
-        return uncube(columns::column_sums(&cube(g.clone())));
+        return uncube(columns::column_sums(&cube(g.clone()), dtype));
     }
     let g = wide(g.clone());
-    cpu::sums(g.clone()).unwrap_or_else(|| g.sum_dim(0).squeeze_dim(0))
+    rounded(cpu::sums(g.clone()).unwrap_or_else(|| g.sum_dim(0).squeeze_dim(0)), dtype)
 }

@@ -8,9 +8,9 @@ use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting, Tensors};
 use super::cpu;
-use super::function::custom;
+use super::function::{Earlier, custom, custom_adding};
 pub use super::kernels::embedding::ScatterPlan;
-use super::kernels::embedding::{DevicePlan, gather, scatter};
+use super::kernels::embedding::{DevicePlan, gather, scatter, scatter_add};
 use super::name::OperatorName;
 use super::{narrow, wide};
 use crate::device::integers;
@@ -67,10 +67,23 @@ impl Ids {
         [&self.ids, &self.order, &self.unique, &self.starts].map(Tensor::clone)
     }
 
+    fn plan(&self) -> DevicePlan {
+        let [order, unique, starts] = [&self.order, &self.unique, &self.starts].map(cube_int);
+        DevicePlan { order, unique, starts }
+    }
+
     /// From the tensors of [`Ids::arrays`] and the [`bound`](Ids::bound) of the ids.
     pub fn from_tensors([ids, order, unique, starts]: [Tensor<1, Int>; 4], below: usize) -> Self {
         Self { ids, below, order, unique, starts }
     }
+}
+
+/// The table, for several operators that read it. Where it goes to them through this, the one whose backward comes last
+/// adds to what the others have made, in the same memory.
+pub fn shared(table: Tensor<2>) -> Tensor<2> {
+    custom(None, [table.into_dispatch()], |[table]| {
+        (Tensor::<2>::from_dispatch(table), |g: Tensor<2>, _| [Some(g.into_dispatch())])
+    })
 }
 
 /// Rows of weight [vocab, hidden] for ids [tokens], as `out`.
@@ -79,12 +92,19 @@ impl Ids {
 /// When an id is beyond the table.
 pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
     let ids = ids.clone();
-    custom(OperatorName::Embedding, [weight.into_dispatch()], |[weight]| {
+    custom_adding(OperatorName::Embedding, [weight.into_dispatch()], |[weight], _| {
         let weight = Tensor::<2>::from_dispatch(weight);
         let (dtype, [vocab, _]) = (weight.dtype(), weight.dims());
         ids.expect_rows(vocab, "the embedding");
-        (rows(weight, &ids.ids, out), move |g: Tensor<2>, _| {
-            [Some(sums(g, &ids, 0..vocab, dtype).into_dispatch())]
+        (rows(weight, &ids.ids, out), move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
+            let earlier = if on_cuda(&g) { earlier(0) } else { None };
+            let dweight = match earlier {
+                Some(earlier) => {
+                    uncube(scatter_add(&cube(g), &ids.plan(), cube(Tensor::<2>::from_dispatch(earlier))))
+                }
+                None => sums(g, &ids, 0..vocab, dtype),
+            };
+            [Some(dweight.into_dispatch())]
         })
     })
 }
@@ -125,8 +145,7 @@ fn rows(weight: Tensor<2>, ids: &Tensor<1, Int>, out: DType) -> Tensor<2> {
 /// The gradient of these rows of a table [vocab, hidden], as `dtype`. A CPU takes the whole table.
 fn sums(g: Tensor<2>, ids: &Ids, table: Range<usize>, dtype: DType) -> Tensor<2> {
     if on_cuda(&g) {
-        let [order, unique, starts] = [&ids.order, &ids.unique, &ids.starts].map(cube_int);
-        return uncube(scatter(&cube(g), &DevicePlan { order, unique, starts }, table, dtype));
+        return uncube(scatter(&cube(g), &ids.plan(), table, dtype));
     }
     narrow(added(wide(g), &ids.ids, table.len()), dtype)
 }
@@ -141,7 +160,7 @@ fn added(g: Tensor<2>, ids: &Tensor<1, Int>, vocab: usize) -> Tensor<2> {
 }
 
 /// Rows of a table [rows, columns] for each token. Nothing is kept. Where the head reads the `tied` table too, its
-/// gradient is there when this one comes, and the two are added.
+/// gradient is there when this one comes, and the two are added; a GPU adds the rows to it.
 pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     let table = setting.weight([rows, columns]);
     let y = setting.tokens() * columns * setting.stored;
@@ -153,6 +172,7 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     let sums = table.gradient + added;
     let (backward, gradients) = match tied {
         _ if !setting.trained.weights => (Moment::default(), 0),
+        true if setting.on_cuda() => (Moment::default(), 0),
         true => (Moment::workspace(sums), 0),
         false => {
             let besides = Moment::workspace(sums - table.gradient);

@@ -56,6 +56,13 @@ section! {
     }
 }
 
+impl Checkpoint {
+    /// Whether all results of products stay until their backward.
+    pub fn keeps_all(self) -> bool {
+        self.blocks == 0 && self.level != Level::Full
+    }
+}
+
 /// How much of an operator's intermediate results is recomputed in backward instead of kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {

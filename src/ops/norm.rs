@@ -133,7 +133,7 @@ impl Kept {
         [Some(dx.into_dispatch()), dweight, dbias]
     }
 
-    /// On CUDA: dx plus what is `earlier`, and dw and db in fp32 where they are wanted.
+    /// On CUDA: dx plus what is `earlier`, and dw and db in the weight's type where they are wanted.
     fn on_device(
         self,
         g: Tensor<2>,
@@ -144,7 +144,7 @@ impl Kept {
         let (x, weight, rstd, g) = (cube(x), cube(weight), cube(rstd), cube(g));
         let (mean, earlier) = (mean.map(cube), earlier.map(cube));
         let (dx, parts) = kernels::norm_backward(&x, &weight, mean.as_ref(), &rstd, &g, earlier.as_ref());
-        let (dweight, dbias) = wants_parameters.then(|| parts.sum()).unzip();
+        let (dweight, dbias) = wants_parameters.then(|| parts.sum(weight.dtype)).unzip();
         (uncube(dx), dweight.map(uncube), dbias.flatten().map(uncube))
     }
 

@@ -63,7 +63,7 @@ pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &Group) -> T
         let bias = wide(Weight { stored, cast, packed }.narrow(dtype));
         let y = rounded(rounded(summed(NAME, y, ranks), DType::F32) + bias.unsqueeze_dim(0), dtype);
         let backward = move |g: Tensor<2>, [want_y, want_bias]: [bool; 2]| {
-            let dbias = want_bias.then(|| rounded(column_sums(&g), stored_dtype).into_dispatch());
+            let dbias = want_bias.then(|| column_sums(&g, stored_dtype).into_dispatch());
             [want_y.then(|| g.into_dispatch()), dbias]
         };
         (y, backward)

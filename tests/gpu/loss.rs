@@ -18,6 +18,8 @@ const LARGE: [usize; 3] = [4096, 151_936, 896];
 const SMALL: [usize; 3] = [500, 20_000, 896];
 /// More tokens than a chunk of tokens has, of a vocabulary whose rows are padded.
 const LONG: [usize; 3] = [3000, 5003, 64];
+/// Vocabularies whose logits of a token are shared by two and by eight blocks.
+const WIDE: [[usize; 3]; 2] = [[300, 33_001, 72], [70, 151_936, 64]];
 
 fn labels(tokens: usize, vocab: usize, device: &Device) -> Tensor<1, Int> {
     // Every ninth token is not counted.
@@ -89,7 +91,7 @@ fn memory_and_time() {
 #[ignore = "needs an NVIDIA GPU"]
 fn gradients_against_f64() {
     on_gpu(|gpu, checks| {
-        for size in [SMALL, LONG] {
+        for size in [SMALL, LONG, WIDE[0], WIDE[1]] {
             against_f64(gpu, size, checks);
         }
     });

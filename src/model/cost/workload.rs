@@ -83,7 +83,7 @@ impl Workload<'_> {
             keeps_casts: self.keeps_casts(),
             ops: self.ops,
             level: self.checkpoint.level,
-            ample: self.checkpoint == Checkpoint::default() && !self.offload.moves() && !self.gathers(),
+            ample: self.checkpoint.keeps_all() && !self.offload.moves() && !self.gathers(),
             trained: self.trained,
             packs: self.packs,
             tensor: self.tensor as u64,

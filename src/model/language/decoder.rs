@@ -11,6 +11,7 @@ use burn::tensor::{DType, Tensor};
 
 use modules::{Modules, retain};
 
+use super::parts::Embedding;
 use super::positions::{PositionalEncoding, Positions};
 use super::{Block, Cache, Computation, Context, HERE, LayerCache, Outline, Tokens};
 use crate::model::Parts;
@@ -18,6 +19,7 @@ use crate::model::families::Family;
 use crate::ops::attention::Heads;
 use crate::ops::autocast::{autocast, region};
 use crate::ops::dropout;
+use crate::ops::embedding::shared;
 use crate::ops::name::OperatorName;
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
@@ -158,7 +160,18 @@ impl<F: Family> Decoder<F> {
     /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
     /// cached ones, and the mask covers all.
     pub fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2> {
-        self.norm(self.through(self.embed(tokens), self.context(tokens), cache))
+        self.hidden_from(self.embed(tokens, None), tokens, cache)
+    }
+
+    pub(super) fn hidden_from(&self, x: Tensor<2>, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2> {
+        self.norm(self.through(x, self.context(tokens), cache))
+    }
+
+    /// The embedding for lookup and head together, where this process has both and trains them.
+    pub(super) fn shared_table(&self) -> Option<Tensor<2>> {
+        let table = self.modules.tokens.as_ref().filter(|_| self.modules.head.is_none())?;
+        let weight = table.weight.val();
+        weight.is_require_grad().then(|| shared(weight))
     }
 
     pub(super) fn norm(&self, x: Tensor<2>) -> Tensor<2> {
@@ -186,10 +199,10 @@ impl<F: Family> Decoder<F> {
         }
     }
 
-    /// Token and position embeddings added, in the type they are stored in.
-    pub(super) fn embed(&self, tokens: &Tokens) -> Tensor<2> {
-        let table = self.modules.tokens.as_ref().expect(HERE);
-        let mut x = table.forward_summed(&tokens.ids, &self.rest.ranks);
+    /// Token and position embeddings added, in the type they are stored in. `table`: the [`shared_table`](Self::shared_table).
+    pub(super) fn embed(&self, tokens: &Tokens, table: Option<&Tensor<2>>) -> Tensor<2> {
+        let table = table.cloned().unwrap_or_else(|| self.modules.tokens.as_ref().expect(HERE).weight.val());
+        let mut x = Embedding::forward_summed(table, &tokens.ids, &self.rest.ranks);
         if let (Some(prompt), Some(rows)) = (&self.modules.prompt, &tokens.virtual_rows) {
             x = with_virtual(OperatorName::Embedding, x, prompt.val(), rows, 0);
         }

@@ -15,10 +15,11 @@ use crate::world::Group;
 
 impl<F: Family> Decoder<F> {
     /// What the head reads and its weight [vocab, hidden_size]. A bias is the weight of one more column, of ones; see
-    /// [`ALIGNED`].
-    pub(super) fn with_head(&self, hidden: Tensor<2>) -> (Tensor<2>, Weight) {
+    /// [`ALIGNED`]. `table`: the [`shared_table`](Self::shared_table).
+    pub(super) fn with_head(&self, hidden: Tensor<2>, table: Option<Tensor<2>>) -> (Tensor<2>, Weight) {
         let Some(head) = &self.modules.head else {
-            return (hidden, weight(&self.modules.tokens.as_ref().expect(HERE).weight));
+            let own = weight(&self.modules.tokens.as_ref().expect(HERE).weight);
+            return (hidden, table.map_or(own.clone(), |table| Weight::new(table, own.cast)));
         };
         let Some(bias) = &head.bias else { return (hidden, weight(&head.weight)) };
         let ones = hidden.clone().narrow(1, 0, 1).ones_like();
@@ -29,7 +30,7 @@ impl<F: Family> Decoder<F> {
     /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.rest.computation.arithmetic.in_region();
-        let (hidden, head) = self.with_head(hidden);
+        let (hidden, head) = self.with_head(hidden, None);
         let (hidden, head) = (rounded(hidden.inner(), dtype), head.outside().narrow(dtype));
         let logits = product(plain(hidden), transpose(head), DType::F32, math);
         gathered(logits, &self.rest.ranks_of_head)

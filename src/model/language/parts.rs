@@ -193,13 +193,13 @@ impl Embedding {
         Self { weight: source.divided("weight", [rows, columns], by_rows, Init::Normal(DEVIATION)) }
     }
 
-    /// [`forward`](Self::forward) of a table whose rows divide among ranks: a rank has 0 for the rows of others.
-    pub fn forward_summed(&self, ids: &Ids, ranks: &Group) -> Tensor<2> {
-        if ranks.size() == 1 {
-            return self.forward(ids);
-        }
-        let weight = self.weight.val();
+    /// As [`forward`](Self::forward), from the `weight` of a table whose rows divide among ranks: a rank has 0 for the rows
+    /// of others.
+    pub fn forward_summed(weight: Tensor<2>, ids: &Ids, ranks: &Group) -> Tensor<2> {
         let dtype = weight.dtype();
+        if ranks.size() == 1 {
+            return embedding(weight, ids, dtype);
+        }
         sum_over_ranks(embedding_of_part(weight, ids, [ranks.place(), ranks.size()], dtype), None, ranks)
     }
 

@@ -11,7 +11,6 @@ use crate::measure::Evaluation;
 use crate::model::families::Family;
 use crate::model::{Inputs, Network, Output, Part};
 use crate::ops::cross_entropy::{self, divided_cross_entropy, linear_cross_entropy};
-use crate::ops::Checkpoint;
 use crate::ops::segment::in_segments;
 use crate::params::table::Table;
 use crate::residence::Offloaded;
@@ -31,12 +30,14 @@ impl<F: Family> Network for Decoder<F> {
 
     /// The sum of the tokens' losses over the step's total: the mean where the step is this batch.
     fn loss(&self, batch: &LmBatch) -> Tensor<1> {
-        self.loss_of(self.hidden(&batch.tokens, None), batch)
+        let table = self.shared_table();
+        let x = self.embed(&batch.tokens, table.as_ref());
+        self.loss_of(self.hidden_from(x, &batch.tokens, None), batch, table)
     }
 
     fn part(&self, part: &Part, batch: &LmBatch, x: Option<Tensor<2>>) -> Output {
         let context = self.context(&batch.tokens);
-        let x = x.unwrap_or_else(|| self.embed(&batch.tokens));
+        let x = x.unwrap_or_else(|| self.embed(&batch.tokens, None));
         let first = self.rest.parts.blocks_before(part.blocks.start);
         let blocks = &self.modules.blocks[first..first + part.blocks.len()];
         let size = match context.computation.checkpoint.blocks {
@@ -45,7 +46,7 @@ impl<F: Family> Network for Decoder<F> {
             size => size,
         };
         let x = in_segments(blocks, size, x, move |block, x| block.forward(x, &context, None));
-        if part.is_last { Output::Loss(self.loss_of(self.norm(x), batch)) } else { Output::Hidden(x) }
+        if part.is_last { Output::Loss(self.loss_of(self.norm(x), batch, None)) } else { Output::Hidden(x) }
     }
 
     /// In the type of the residual stream: that of the embedding.
@@ -70,7 +71,7 @@ impl<F: Family> Network for Decoder<F> {
 
     /// Mean loss and accuracy over the batch's counted tokens.
     fn evaluate(&self, batch: &LmBatch) -> (Evaluation, f64) {
-        let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None));
+        let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None), None);
         let arithmetic = self.rest.computation.arithmetic;
         let (hidden, head, ranks) = (hidden.inner(), head.stored.inner(), &self.rest.ranks_of_head);
         let sums = cross_entropy::evaluate(hidden, head, &batch.labels, arithmetic, ranks);
@@ -82,11 +83,16 @@ impl<F: Family> Network for Decoder<F> {
 }
 
 impl<F: Family> Decoder<F> {
-    /// From what the head reads, [tokens, hidden_size].
-    pub(super) fn loss_of(&self, hidden: Tensor<2>, batch: &LmBatch) -> Tensor<1> {
+    /// From what the head reads, [tokens, hidden_size], and the [`shared_table`](Self::shared_table).
+    pub(super) fn loss_of(
+        &self,
+        hidden: Tensor<2>,
+        batch: &LmBatch,
+        table: Option<Tensor<2>>,
+    ) -> Tensor<1> {
         let Computation { arithmetic, ops, checkpoint, .. } = self.rest.computation;
-        let ample = checkpoint == Checkpoint::default() && self.rest.offloaded.is_none();
-        let (hidden, head) = self.with_head(hidden);
+        let ample = checkpoint.keeps_all() && self.rest.offloaded.is_none();
+        let (hidden, head) = self.with_head(hidden, table);
         match &self.rest.ranks_of_head {
             ranks if ranks.size() > 1 => {
                 divided_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ranks)

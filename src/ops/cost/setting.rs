@@ -35,7 +35,7 @@ pub struct Setting {
     pub keeps_casts: bool,
     pub ops: Ops,
     pub level: Level,
-    /// All that backward needs stays in memory: no part of the network is computed again or moves.
+    /// All results of products that backward needs stay in memory: none is computed again or moves.
     pub ample: bool,
     pub trained: Trained,
     /// Whether the weights of blocks' linear layers are stored in 4 bits.

@@ -48,7 +48,7 @@ pub struct Chunks {
 pub struct Sums {
     /// A product can write it in the weight's type.
     pub narrow: bool,
-    /// All that backward needs stays in memory, so that the loss is a small part of it.
+    /// All results of products that backward needs stay in memory, so that the loss is a small part of them.
     pub ample: bool,
 }
 

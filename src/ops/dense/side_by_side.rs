@@ -84,7 +84,7 @@ fn with_inputs<const N: usize>(
             });
             let dbias = bias_dtype
                 .filter(|_| wanted[1 + LAYERS..].contains(&true))
-                .map(|dtype| rounded(uncube::<1>(column_sums(&cube(g.clone()))), dtype));
+                .map(|dtype| uncube::<1>(column_sums(&cube(g.clone()), dtype)));
             let of_weight = |place: &Range<usize>| {
                 let (x, g) = (x.clone().expect("kept where a weight is trained"), g.clone());
                 match layout {

@@ -86,28 +86,29 @@ fn add_rows<F: Float, N: Size>(
 
 /// out[h] = Σ_r partial[r, h], always in the same order; the same of a second pair by the second row of blocks.
 #[cube(launch_unchecked)]
-fn add_partial(
+fn add_partial<O: Float>(
     partial: &[f32],
-    out: &mut [f32],
+    out: &mut [O],
     other_partial: ComptimeOption<&[f32]>,
-    other_out: ComptimeOption<&mut [f32]>,
+    other_out: ComptimeOption<&mut [O]>,
+    #[define(O)] _type: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(comptime!(PLANE * COLUMN_PLANES));
     if CUBE_POS_Y == 0 {
-        sum_column(partial, out, &mut shared);
+        sum_column::<O>(partial, out, &mut shared);
     } else {
         #[comptime]
         if let ComptimeOption::Some(partial) = other_partial {
             #[comptime]
             if let ComptimeOption::Some(out) = other_out {
-                sum_column(partial, out, &mut shared);
+                sum_column::<O>(partial, out, &mut shared);
             }
         }
     }
 }
 
 #[cube]
-fn sum_column(partial: &[f32], out: &mut [f32], shared: &mut Shared<[f32]>) {
+fn sum_column<O: Float>(partial: &[f32], out: &mut [O], shared: &mut Shared<[f32]>) {
     let columns = out.len();
     let rows = partial.len() / columns;
     let column = (CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X) as usize;
@@ -127,12 +128,12 @@ fn sum_column(partial: &[f32], out: &mut [f32], shared: &mut Shared<[f32]>) {
         for plane in 1..COLUMN_PLANES {
             total += shared[plane * PLANE + UNIT_POS_X as usize];
         }
-        out[column] = total;
+        out[column] = O::cast_from(total);
     }
 }
 
-/// Σ over the rows of x [R, C] of any float type → [C] f32.
-pub fn column_sums(x: &CubeTensor) -> CubeTensor {
+/// Σ over the rows of x [R, C] of any float type → [C], rounded once to `out`.
+pub fn column_sums(x: &CubeTensor, out: DType) -> CubeTensor {
     let x = contiguous(x);
     let [rows, width] = sizes(&x, "x");
     let cover = Cover::of(rows, width, x.dtype);
@@ -152,14 +153,19 @@ pub fn column_sums(x: &CubeTensor) -> CubeTensor {
             float(x.dtype),
         );
     }
-    sum_partial(&partial, None).0
+    sum_partial(&partial, None, out).0
 }
 
-/// [R, C] f32 → [C] f32, of one tensor or of two, in one kernel.
-pub fn sum_partial(partial: &CubeTensor, other: Option<&CubeTensor>) -> (CubeTensor, Option<CubeTensor>) {
+/// [R, C] f32 → [C] of type `out`, of one tensor or of two, in one kernel.
+pub fn sum_partial(
+    partial: &CubeTensor,
+    other: Option<&CubeTensor>,
+    out: DType,
+) -> (CubeTensor, Option<CubeTensor>) {
     let [_, width] = sizes(partial, "the partial sums");
-    let out = empty(partial, [width], DType::F32);
-    let other_out = other.map(|_| empty(partial, [width], DType::F32));
+    let dtype = out;
+    let out = empty(partial, [width], dtype);
+    let other_out = other.map(|_| empty(partial, [width], dtype));
     // SAFETY: the kernel checks the column and counts the rows from the buffers' lengths.
     unsafe {
         add_partial::launch_unchecked(
@@ -170,6 +176,7 @@ pub fn sum_partial(partial: &CubeTensor, other: Option<&CubeTensor>) -> (CubeTen
             buffer(&out),
             other.map(buffer).into(),
             other_out.as_ref().map(buffer).into(),
+            float(dtype),
         );
     }
     (out, other_out)

@@ -8,7 +8,7 @@ use burn_cubecl::ops::numeric::zeros_client;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, at_most, buffer, contiguous, empty, expect, float, sizes, vector, wider};
+use super::launch::{Grid, at_most, buffer, contiguous, empty, expect, float, sizes, vector, wider, writable};
 
 /// Threads of a block that adds the gradients of one table row.
 const SCATTER_THREADS: usize = 128;
@@ -41,8 +41,9 @@ pub struct Rows {
 }
 
 /// A block adds one part of the columns of the gradients of one id, in the order of the tokens. An id that no token has
-/// leaves its row as it is.
+/// leaves its row as it is. `adds`: to what `out` has in the row; it is over it otherwise.
 #[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
 fn add_rows<G: Float, O: Float, N: Size>(
     g: &[Vector<G, N>],
     order: &[i32],
@@ -50,6 +51,7 @@ fn add_rows<G: Float, O: Float, N: Size>(
     starts: &[i32],
     out: &mut [Vector<O, N>],
     rows: Rows,
+    #[comptime] adds: bool,
     #[define(G, O)] _types: [ElemType; 2],
 ) {
     let which = CUBE_POS_X as usize;
@@ -63,7 +65,11 @@ fn add_rows<G: Float, O: Float, N: Size>(
             sum += Vector::cast_from(g[at_most(order[place], rows.tokens - 1) * rows.columns + column]);
             place += 1;
         }
-        out[(id - rows.first) as usize * rows.columns + column] = Vector::cast_from(sum);
+        let at = (id - rows.first) as usize * rows.columns + column;
+        if comptime!(adds) {
+            sum += Vector::cast_from(out[at]);
+        }
+        out[at] = Vector::cast_from(sum);
     }
 }
 
@@ -141,17 +147,36 @@ pub fn gather(weight: &CubeTensor, ids: &CubeTensor, out: DType) -> CubeTensor {
 /// The gradient of [`gather`] by these rows of the table: g [T, H] → [V, H] of type `out` for V of them, zero for ids that
 /// no token has. Each row is added in f32, in the order of its tokens.
 pub fn scatter(g: &CubeTensor, plan: &DevicePlan, rows: Range<usize>, out: DType) -> CubeTensor {
-    let (g, vocab) = (contiguous(g), rows.len());
+    let [_, width] = sizes(g, "g");
+    let (client, device) = (g.client.clone(), g.device.clone());
+    // Of one dimension, whose rows Burn does not pad.
+    let zeros = zeros_client(client.clone(), device.clone(), Shape::from([rows.len() * width]), out);
+    let shape = Shape::from([rows.len(), width]);
+    let table = CubeTensor::new_contiguous(client, device, shape, zeros.handle, out);
+    into_rows(g, plan, rows, table, false)
+}
+
+/// [`scatter`] of a whole table, added to `earlier` [V, H], in its memory where nobody else holds it.
+pub fn scatter_add(g: &CubeTensor, plan: &DevicePlan, earlier: CubeTensor) -> CubeTensor {
+    let [vocab, _] = sizes(&earlier, "the earlier gradient");
+    into_rows(g, plan, 0..vocab, writable(contiguous(&earlier)), true)
+}
+
+fn into_rows(
+    g: &CubeTensor,
+    plan: &DevicePlan,
+    rows: Range<usize>,
+    table: CubeTensor,
+    adds: bool,
+) -> CubeTensor {
+    let (g, out) = (contiguous(g), table.dtype);
     let [tokens, width] = sizes(&g, "g");
-    assert!(vocab > 0, "a table has a row");
+    assert!(!rows.is_empty(), "a table has a row");
+    expect(&table, out, rows.len() * width, "the table's gradient");
     let [unique] = sizes(&plan.unique, "unique");
     expect(&plan.order, DType::I32, tokens, "order");
     expect(&plan.unique, DType::I32, unique, "unique");
     expect(&plan.starts, DType::I32, unique + 1, "starts");
-    let (client, device) = (g.client.clone(), g.device.clone());
-    // Of one dimension, whose rows Burn does not pad.
-    let zeros = zeros_client(client.clone(), device.clone(), Shape::from([vocab * width]), out);
-    let table = CubeTensor::new_contiguous(client, device, Shape::from([vocab, width]), zeros.handle, out);
     let vector = vector(wider(g.dtype, out), &[width]);
     let columns = width / vector;
     let parts = columns.div_ceil(SCATTER_THREADS);
@@ -168,6 +193,7 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, rows: Range<usize>, out: DType
             buffer(&plan.starts),
             buffer(&table),
             RowsLaunch::new(columns, tokens, rows.start as i32, rows.end as i32),
+            adds,
             [float(g.dtype), float(out)],
         );
     }

@@ -1,5 +1,6 @@
 //! GELU in its tanh form ("gelu_new"): y = x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))).
 
+use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
@@ -124,8 +125,8 @@ pub fn gelu_backward(x: &CubeTensor, g: CubeTensor) -> CubeTensor {
     dx
 }
 
-/// dx as [`gelu_backward`] of x [R, C], and its sums over the rows, \[C\] f32.
-pub fn gelu_backward_and_sums(x: &CubeTensor, g: CubeTensor) -> (CubeTensor, CubeTensor) {
+/// dx as [`gelu_backward`] of x [R, C], and its sums over the rows, \[C\] of type `sums`.
+pub fn gelu_backward_and_sums(x: &CubeTensor, g: CubeTensor, sums: DType) -> (CubeTensor, CubeTensor) {
     let (x, g) = (contiguous(x), burn_cubecl::kernel::into_contiguous(g));
     let [rows, width] = sizes(&x, "x");
     expect(&g, g.dtype, rows * width, "g");
@@ -149,5 +150,5 @@ pub fn gelu_backward_and_sums(x: &CubeTensor, g: CubeTensor) -> (CubeTensor, Cub
             [float(x.dtype), float(g.dtype)],
         );
     }
-    (dx, sum_partial(&partial, None).0)
+    (dx, sum_partial(&partial, None, sums).0)
 }

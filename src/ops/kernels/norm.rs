@@ -36,9 +36,9 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// dweight [H] f32, and dbias [H] f32 of LayerNorm.
-    pub fn sum(self) -> (CubeTensor, Option<CubeTensor>) {
-        sum_partial(&self.weight, self.bias.as_ref())
+    /// dweight [H] as `out`, and dbias [H] of LayerNorm.
+    pub fn sum(self, out: DType) -> (CubeTensor, Option<CubeTensor>) {
+        sum_partial(&self.weight, self.bias.as_ref(), out)
     }
 }
 

@@ -109,7 +109,7 @@ fn rms() {
             if case.weight.values.len() > 1 {
                 bench.compare_within(&format!("{} dx", case.name), &got, &dx, allowed);
             }
-            bench.compare_within(&format!("{} dweight", case.name), &parts.sum().0, &dweight, 1e-5);
+            bench.compare_within(&format!("{} dweight", case.name), &parts.sum(DType::F32).0, &dweight, 1e-5);
         }
     });
 }
@@ -141,7 +141,7 @@ fn layer() {
             if width > 1 {
                 bench.compare_within(&format!("{} dx", case.name), &got, &dx, allowed);
             }
-            let (got_weight, got_bias) = parts.sum();
+            let (got_weight, got_bias) = parts.sum(DType::F32);
             let got_bias = got_bias.expect("LayerNorm has a bias");
             bench.compare_within(&format!("{} dweight", case.name), &got_weight, &dweight, 1e-4);
             bench.compare_within(&format!("{} dbias", case.name), &got_bias, &dbias, 1e-5);

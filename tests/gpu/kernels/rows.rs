@@ -111,11 +111,11 @@ fn sums_of_columns() {
                 let sums = |values: &[f64]| -> Vec<f64> {
                     (0..width).map(|column| values.iter().skip(column).step_by(width).sum()).collect()
                 };
-                let got = column_sums(&x.tensor);
+                let got = column_sums(&x.tensor, DType::F32);
                 bench.compare_within(&format!("sums of columns {name}"), &got, &sums(&x.values), 1e-5);
                 let expected: Vec<f64> =
                     x.values.iter().zip(&g.values).map(|(x, g)| g * gelu_at(*x).1).collect();
-                let (dx, got) = kernel::gelu_backward_and_sums(&x.tensor, g.tensor);
+                let (dx, got) = kernel::gelu_backward_and_sums(&x.tensor, g.tensor, DType::F32);
                 bench.compare(&format!("gelu backward with sums {name}"), &dx, &expected);
                 let expected = sums(&download(&dx));
                 bench.compare_within(&format!("its sums {name}"), &got, &expected, 1e-5);

@@ -1,5 +1,7 @@
 // The cross-entropy of tokens whose logits exist whole, and its gradient. CLUSTER blocks have a token, which exchange
 // the maxima and sums of their parts of the row; with HELD a part stays in shared memory, so that logits are read once.
+// Exponentials are powers of two: with s = log2(e), exp(x - lse) = 2^(s x - s lse), one multiply-add before the unit that
+// computes the power.
 //
 // Given at compile time: CLUSTER, a power of two (above 1 from compute capability 9.0 on), HELD, 0 or 1, and the type
 // A of the gradient.
@@ -7,8 +9,11 @@
 constexpr u32 THREADS = 512;
 // Elements that a thread takes at once.
 constexpr u32 WIDTH = 8;
-// Below every logit; the difference of two is finite.
-constexpr float HIDDEN = -1e30f;
+// Blocks that share a multiprocessor, so that some compute while others wait for memory.
+constexpr u32 RESIDENT = 3;
+constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+// Logits that do not count, and the maximum of none: below it 2^x is 0.
+constexpr float HIDDEN = -1e30f, LOWEST = -1e20f;
 
 struct Parameters {
     // [tokens, row] and, from row `first_row` on, the same; row is a multiple of WIDTH.
@@ -28,17 +33,30 @@ struct alignas(16) Four {
 };
 
 struct alignas(WIDTH * sizeof(Stored<A>::type)) Results {
-    Stored<A>::type x[WIDTH];
+    Pair<A> x[WIDTH / 2];
 };
 
-// The sum of exponentials of what was seen, less the maximum.
-struct Sum {
+__device__ __forceinline__ float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// The sum of 2^(x - top) over what was seen, of which top is the maximum.
+struct alignas(8) Sum {
     float top, total;
 
     __device__ __forceinline__ void add(Sum other) {
         const float before = top;
         top = fmaxf(top, other.top);
-        total = total * __expf(before - top) + other.total * __expf(other.top - top);
+        total = total * power(before - top) + other.total * power(other.top - top);
+    }
+
+    // Over groups of `lanes` neighbours in a warp.
+    __device__ __forceinline__ void over(u32 lanes) {
+        for (u32 step = lanes / 2; step > 0; step /= 2) {
+            add({__shfl_xor_sync(~0u, top, step), __shfl_xor_sync(~0u, total, step)});
+        }
     }
 };
 
@@ -52,28 +70,22 @@ __device__ __forceinline__ u32 rank() {
 #endif
 }
 
-// All threads of the token's blocks are here.
-__device__ __forceinline__ void meet() {
 #if CLUSTER > 1
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-#else
-    __syncthreads();
-#endif
-}
+// All threads of the token's blocks arrive, and wait for one another. Who has written for others makes it visible before.
+__device__ __forceinline__ void publish() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
+__device__ __forceinline__ void arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ __forceinline__ void wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 
-// A number in the shared memory of another of the token's blocks, at the place of `mine` in this one.
-__device__ __forceinline__ float of_block(const float *mine, u32 block) {
-#if CLUSTER > 1
+// The sum of another of the token's blocks, in its shared memory at the place of `mine` in this one.
+__device__ __forceinline__ Sum of_block(const Sum *mine, u32 block) {
     const u32 here = static_cast<u32>(__cvta_generic_to_shared(mine));
     u32 there;
-    float value;
+    Sum sum;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
-    return value;
-#else
-    return *mine;
-#endif
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(sum.top), "=f"(sum.total) : "r"(there) : "memory");
+    return sum;
 }
+#endif
 
 // Begins the copy of 16 bytes to shared memory.
 __device__ __forceinline__ void copy(Four *to, const Four *from) {
@@ -92,32 +104,33 @@ __device__ __forceinline__ void copied() {
 #endif
 }
 
-// Sums over a token's blocks; the same in every thread.
+// Sums over a token's blocks; the same in every thread. Every warp adds up the sums of all.
 __device__ __forceinline__ Sum over_blocks(Sum sum) {
-    __shared__ float tops[THREADS / 32], totals[THREADS / 32], own[2];
-    for (u32 step = 16; step > 0; step /= 2) {
-        sum.add({__shfl_xor_sync(~0u, sum.top, step), __shfl_xor_sync(~0u, sum.total, step)});
-    }
-    if (threadIdx.x % 32 == 0) {
-        tops[threadIdx.x / 32] = sum.top;
-        totals[threadIdx.x / 32] = sum.total;
-    }
+    constexpr u32 WARPS = THREADS / 32;
+    __shared__ Sum warps[WARPS];
+    const u32 lane = threadIdx.x % 32;
+    sum.over(32);
+    if (lane == 0) warps[threadIdx.x / 32] = sum;
     __syncthreads();
-    sum = {tops[0], totals[0]};
-    for (u32 warp = 1; warp < THREADS / 32; warp++) sum.add({tops[warp], totals[warp]});
+    sum = warps[lane % WARPS];
+    sum.over(WARPS);
+#if CLUSTER > 1
+    __shared__ Sum own;
     if (threadIdx.x == 0) {
-        own[0] = sum.top;
-        own[1] = sum.total;
+        own = sum;
+        publish();
     }
-    meet();
-    sum = {of_block(own, 0), of_block(own + 1, 0)};
-    for (u32 block = 1; block < CLUSTER; block++) sum.add({of_block(own, block), of_block(own + 1, block)});
-    // No block ends while another reads from it.
-    meet();
-    return sum;
+    arrive();
+    wait();
+    sum = of_block(&own, lane % CLUSTER);
+    sum.over(CLUSTER);
+    // Waited for at the end: no block ends while another reads from it.
+    arrive();
+#endif
+    return {__shfl_sync(~0u, sum.top, 0), __shfl_sync(~0u, sum.total, 0)};
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
 #if CLUSTER > 1
     __cluster_dims__(CLUSTER, 1, 1)
 #endif
@@ -155,40 +168,49 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     };
 
-    Sum sum = {HIDDEN, 0.0f};
+    Sum sum = {LOWEST, 0.0f};
 #pragma unroll 2
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
         float x[WIDTH];
         load(piece, x);
-        float top = sum.top;
+        float top = x[0];
 #pragma unroll
-        for (u32 k = 0; k < WIDTH; k++) top = fmaxf(top, x[k]);
+        for (u32 k = 1; k < WIDTH; k++) top = fmaxf(top, x[k]);
+        top = fmaxf(sum.top, top * LOG2_E);
         float total = 0.0f;
 #pragma unroll
-        for (u32 k = 0; k < WIDTH; k++) total += __expf(x[k] - top);
-        sum = {top, sum.total * __expf(sum.top - top) + total};
+        for (u32 k = 0; k < WIDTH; k++) total += power(fmaf(x[k], LOG2_E, -top));
+        sum = {top, sum.total * power(sum.top - top) + total};
     }
     sum = over_blocks(sum);
-    const float lse = sum.top + logf(sum.total);
+    const float log2_sum = sum.top + log2f(sum.total);
     const int label = p.labels[p.first_token + token];
+    const bool counts = label >= 0 && label < static_cast<int>(p.vocab);
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
-        const bool counts = label >= 0 && label < static_cast<int>(p.vocab);
         const float own = counts ? p.logits[static_cast<u64>(token) * p.row + label] : 0.0f;
-        p.losses[p.first_token + token] = counts ? lse - own : 0.0f;
+        p.losses[p.first_token + token] = counts ? log2_sum * LN_2 - own : 0.0f;
     }
 
     Stored<A>::type *results = p.dlogits + static_cast<u64>(p.first_row + token) * p.row + begin;
-    const float gain = label >= 0 ? p.gain : 0.0f;
+    // gain * softmax = 2^(s x - less); 0 for a token that is not counted.
+    const float gain = label >= 0 ? p.gain : 0.0f, less = log2_sum - log2f(gain);
+    // The piece of the label, and its place there.
+    const u32 place = counts && label >= static_cast<int>(begin) ? label - begin : p.row;
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
         float x[WIDTH];
         load(piece, x);
-        Results r;
-        const int first = static_cast<int>(begin + piece * WIDTH);
 #pragma unroll
-        for (u32 k = 0; k < WIDTH; k++) {
-            const float hit = first + static_cast<int>(k) == label ? 1.0f : 0.0f;
-            r.x[k] = narrow<A>((__expf(x[k] - lse) - hit) * gain);
+        for (u32 k = 0; k < WIDTH; k++) x[k] = power(fmaf(x[k], LOG2_E, -less));
+        if (place / WIDTH == piece) {
+#pragma unroll
+            for (u32 k = 0; k < WIDTH; k++) x[k] -= place % WIDTH == k ? gain : 0.0f;
         }
+        Results r;
+#pragma unroll
+        for (u32 k = 0; k < WIDTH / 2; k++) r.x[k] = narrow_two<A>(x[2 * k], x[2 * k + 1]);
         *reinterpret_cast<Results *>(results + piece * WIDTH) = r;
     }
+#if CLUSTER > 1
+    wait();
+#endif
 }

@@ -39,3 +39,26 @@ template <int TYPE> __device__ __forceinline__ typename Stored<TYPE>::type narro
         return y;
     }
 }
+
+// Two numbers side by side, as one word where they have 16 bits each.
+template <int TYPE> struct PairOf { typedef u32 type; };
+template <> struct PairOf<FLOAT> { typedef float2 type; };
+template <int TYPE> using Pair = typename PairOf<TYPE>::type;
+
+template <int TYPE> __device__ __forceinline__ Pair<TYPE> narrow_two(float first, float second) {
+    if constexpr (TYPE == FLOAT) {
+        return {first, second};
+    } else {
+#if __CUDA_ARCH__ >= 800
+        u32 y;
+        if constexpr (TYPE == BFLOAT16) {
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
+        } else {
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
+        }
+        return y;
+#else
+        return narrow<TYPE>(first) | static_cast<u32>(narrow<TYPE>(second)) << 16;
+#endif
+    }
+}
