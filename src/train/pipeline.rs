@@ -102,6 +102,7 @@ fn run<K: Kind<Network: Build>>(
     }
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
+    run.training.end_steps();
     if written().next().is_some() {
         run.training.gather();
         // All replicas have the same weights, and the rank of the first stage has gathered all of them.

@@ -217,6 +217,13 @@ impl<'a, N: Build> Training<'a, N> {
         self.results.host_updates.extend(seconds.filter(|_| measured));
     }
 
+    /// Ends the steps that are measured. What is observed then runs by launches, in the memory that a graph had.
+    pub fn end_steps(&mut self) {
+        if let Some(step) = &mut self.step {
+            step.forget_graph();
+        }
+    }
+
     pub fn into_results(self) -> Results {
         let graph = self.current().graph_path();
         Results { graph, ..self.results }

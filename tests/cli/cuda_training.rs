@@ -236,12 +236,8 @@ fn a_graph_trains_as_its_launches_do() {
             let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
             // Of several micro-batches it adds gradients as blocks end, and fewer of them are there at once.
             let adds = graph["cell"]["train"]["accumulation_steps"] != 1;
-            assert!(
-                adds || live(graph) >= live(launches),
-                "what a graph keeps counts: {} {}",
-                live(graph),
-                live(launches)
-            );
+            let (with, without) = (live(graph), live(launches));
+            assert!(adds || (with / without - 1.0).abs() < 0.01, "the same memory: {with} {without}");
         }
     }
 }

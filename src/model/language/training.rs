@@ -84,12 +84,7 @@ impl<F: Family> Network for Decoder<F> {
 
 impl<F: Family> Decoder<F> {
     /// From what the head reads, [tokens, hidden_size], and the [`shared_table`](Self::shared_table).
-    pub(super) fn loss_of(
-        &self,
-        hidden: Tensor<2>,
-        batch: &LmBatch,
-        table: Option<Tensor<2>>,
-    ) -> Tensor<1> {
+    pub(super) fn loss_of(&self, hidden: Tensor<2>, batch: &LmBatch, table: Option<Tensor<2>>) -> Tensor<1> {
         let Computation { arithmetic, ops, checkpoint, .. } = self.rest.computation;
         let ample = checkpoint.keeps_all() && self.rest.offloaded.is_none();
         let (hidden, head) = self.with_head(hidden, table);

@@ -67,7 +67,9 @@ mod tests {
         let (h, weight) = (random([9, 16], 1).require_grad(), weight.autodiff().require_grad());
         let labels = Tensor::<1, Int>::from_ints([0, 37, 38, -100, 75, 76, 151, 5, -100], &Device::flex());
         let loss = match ranks.size() {
-            1 => linear_cross_entropy(h.clone(), weight.clone(), &labels, 7.0, EXACT, Operator::Custom, false),
+            1 => {
+                linear_cross_entropy(h.clone(), weight.clone(), &labels, 7.0, EXACT, Operator::Custom, false)
+            }
             _ => divided_cross_entropy(h.clone(), weight.clone(), &labels, 7.0, EXACT, ranks),
         };
         let mut gradients = (loss.clone() * 3.0).backward();

@@ -60,9 +60,14 @@ impl Chunks {
         let logits = (1 << fits.ilog2()).min(tokens.next_power_of_two()).min(MOST);
         let for_a_token = if dweight.ample { FOR_A_TOKEN_OF_ALL } else { FOR_A_TOKEN };
         let room = LEAST.max(for_a_token * tokens);
-        // Without a sum in fp32 there is room for more logits.
-        let (all, spared) = (tokens.next_multiple_of(logits), if dweight.ample { 4 * row * hidden } else { 0 });
-        if dweight.narrow && all <= MOST && row * (4 * logits + 2 * all) <= room + spared {
+        // At once dW is not there yet while logits are, and has no sum in fp32. The other ways would have at least dW itself.
+        let all = tokens.next_multiple_of(logits);
+        let (of_all, dlogits) = (row * (4 * logits + 2 * all), row * 2 * all);
+        let fits = match dweight.ample {
+            true => of_all <= room + 4 * row * hidden,
+            false => of_all <= room + 2 * row * hidden && dlogits <= room,
+        };
+        if dweight.narrow && all <= MOST && fits {
             return Some(Self { gradients: all, logits, at_once: true });
         }
         let left = room.saturating_sub(4 * row * logits);
@@ -190,7 +195,10 @@ mod tests {
         assert_eq!(of(8192, 151_936, false), Some((1024, 256, false)));
         assert_eq!(of(8192, 151_936, true), Some((2048, 256, false)));
         assert_eq!(of(16384, 151_936, false), Some((2048, 256, false)));
-        // 2048 rows of 304 KB with them are 778 MB, and the sum that is spared has 545 MB.
+        // 768 rows of 304 KB with them are 389 MB, and dW has 272 MB; 2048 are 778 MB, and a sum in fp32 has 545 MB.
+        assert_eq!(of(768, 151_936, false), Some((768, 256, true)));
+        assert_eq!(of(1024, 151_936, false), None);
+        assert_eq!(of(2048, 50_257, false), Some((2048, 512, true)));
         assert_eq!(of(2048, 151_936, true), Some((2048, 256, true)));
         assert_eq!(of(2000, 151_936, true), Some((2048, 256, true)));
         assert_eq!(of(2100, 151_936, true), None);

@@ -8,7 +8,9 @@ use burn_cubecl::ops::numeric::zeros_client;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, at_most, buffer, contiguous, empty, expect, float, sizes, vector, wider, writable};
+use super::launch::{
+    Grid, at_most, buffer, contiguous, empty, expect, float, sizes, vector, wider, writable,
+};
 
 /// Threads of a block that adds the gradients of one table row.
 const SCATTER_THREADS: usize = 128;

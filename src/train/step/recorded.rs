@@ -26,6 +26,8 @@ pub(super) enum Recording {
     /// The next step is recorded.
     Next,
     Done(Box<Recorded>),
+    /// There was one.
+    Over,
     /// There is none, for this reason.
     Refused(String),
 }
@@ -149,12 +151,19 @@ impl<N: Build> Step<'_, N> {
         }
     }
 
+    /// Gives the graph's memory back: what follows runs without it.
+    pub fn forget_graph(&mut self) {
+        if matches!(self.recording, Recording::Done(_)) {
+            self.recording = Recording::Over;
+        }
+    }
+
     /// How forward and backward ran; `None` if `train.graph` is off.
     pub fn graph_path(&self) -> Option<String> {
         match &self.recording {
             Recording::Off => None,
             Recording::First | Recording::Next => Some("none: too few steps".into()),
-            Recording::Done(_) => Some("forward and backward are one CUDA graph".into()),
+            Recording::Done(_) | Recording::Over => Some("forward and backward are one CUDA graph".into()),
             Recording::Refused(reason) => Some(format!("none: {reason}")),
         }
     }

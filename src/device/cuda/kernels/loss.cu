@@ -73,8 +73,14 @@ __device__ __forceinline__ u32 rank() {
 #if CLUSTER > 1
 // All threads of the token's blocks arrive, and wait for one another. Who has written for others makes it visible before.
 __device__ __forceinline__ void publish() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
-__device__ __forceinline__ void arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
-__device__ __forceinline__ void wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+__device__ __forceinline__ void arrive() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait() {
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
 
 // The sum of another of the token's blocks, in its shared memory at the place of `mine` in this one.
 __device__ __forceinline__ Sum of_block(const Sum *mine, u32 block) {
@@ -124,8 +130,6 @@ __device__ __forceinline__ Sum over_blocks(Sum sum) {
     wait();
     sum = of_block(&own, lane % CLUSTER);
     sum.over(CLUSTER);
-    // Waited for at the end: no block ends while another reads from it.
-    arrive();
 #endif
     return {__shfl_sync(~0u, sum.top, 0), __shfl_sync(~0u, sum.total, 0)};
 }
@@ -211,6 +215,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
         *reinterpret_cast<Results *>(results + piece * WIDTH) = r;
     }
 #if CLUSTER > 1
+    // No block ends while another reads from it.
+    arrive();
     wait();
 #endif
 }
