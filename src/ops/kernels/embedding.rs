@@ -161,7 +161,7 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, rows: Range<usize>, out: DType
 /// [`scatter`] of a whole table, added to `earlier` [V, H], in its memory where nobody else holds it.
 pub fn scatter_add(g: &CubeTensor, plan: &DevicePlan, earlier: CubeTensor) -> CubeTensor {
     let [vocab, _] = sizes(&earlier, "the earlier gradient");
-    into_rows(g, plan, 0..vocab, writable(contiguous(&earlier)), true)
+    into_rows(g, plan, 0..vocab, writable(burn_cubecl::kernel::into_contiguous(earlier)), true)
 }
 
 fn into_rows(
