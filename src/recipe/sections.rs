@@ -84,11 +84,12 @@ section! {
     /// How a cell is measured.
     pub struct Measure: Section::new("measure") => {
         /// Steps that run first and are not measured.
-        pub warmup: usize = Key::method(COUNT_OR_ZERO).default(Whole(2)),
+        pub warmup: usize = Key::method(COUNT_OR_ZERO).default(Whole(2)).unsaid(),
         /// Steps that are measured.
         ///
         /// Exactly one of `steps` and `epochs` has a value.
-        pub steps: Option<usize> = Key::method(COUNT).default(Whole(15)).follows(&["measure.epochs"]),
+        pub steps: Option<usize> =
+            Key::method(COUNT).default(Whole(15)).follows(&["measure.epochs"]).unsaid(),
         /// Instead of steps: passes over the samples of `data.sampler`.
         ///
         /// Strategies need different numbers of steps for the same samples.
@@ -112,7 +113,7 @@ section! {
         /// Whether to count the gradients of one more step, after the last, by their size.
         pub gradient_histogram: bool = Key::flag(false),
         /// Seconds after which a cell is ended and becomes a `failed` row.
-        pub timeout: f64 = Key::method(POSITIVE).default(Number(3600.0)),
+        pub timeout: f64 = Key::method(POSITIVE).default(Number(3600.0)).unsaid(),
     }
 }
 

@@ -138,13 +138,13 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
     (chosen.into_iter().map(|(_, label)| label.clone()).collect(), shared)
 }
 
-/// [`label`] without keys that have no effect and defaults that go without saying: our own operator is the rule, and
-/// nothing moves to the host. Empty when nothing is left.
+/// [`label`] without keys that have no effect, those that say how is measured, and defaults that go without saying: our own
+/// operator is the rule, and nothing moves to the host. Empty when nothing is left.
 fn short_label(of: Vec<&String>, keys: &[String], settings: &Settings) -> String {
     let shown = |key: &&String| match keys::find(key).map(|entry| entry.key) {
         Some(of) => {
             let tacit = of.tacit && settings.get(*key) == of.default.value().as_ref();
-            !tacit && !of.moot.is_some_and(|when| holds(when, settings))
+            !of.unsaid && !tacit && !of.moot.is_some_and(|when| holds(when, settings))
         }
         // All operators as one.
         None => settings.get(*key) != serde_json::to_value(Operator::default()).ok().as_ref(),

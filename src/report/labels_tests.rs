@@ -57,6 +57,8 @@ fn language_models_have_readable_names() {
         ("\"model.tie_word_embeddings\" = [true, false]", ["tied embeddings", "untied embeddings"]),
         ("\"offload.optimizer\" = [\"device\", \"host\"]", ["optimizer on device", "optimizer on host"]),
         ("\"train.optimizer.lr\" = [0.001, 0.01]", ["lr 0.001", "lr 0.01"]),
+        // How is measured names a method where nothing else does.
+        ("\"measure.warmup\" = [1, 3]", ["warmup 1", "warmup 3"]),
     ];
     for (grid, names) in methods {
         assert_eq!(of_grid(&format!("[grid]\n{grid}")).map(|(_, method)| method), names, "{grid}");
@@ -68,6 +70,13 @@ fn language_models_have_readable_names() {
     for (grid, names) in sizes {
         assert_eq!(of_grid(&format!("[grid]\n{grid}")).map(|(shape, _)| shape), names, "{grid}");
     }
+}
+
+#[test]
+fn names_do_not_say_how_is_measured() {
+    let grid = "[[grid]]\n\"train.clip_norm\" = 1.5\n\"measure.warmup\" = 1\n\
+                [[grid]]\n\"train.clip_norm\" = 2\n\"measure.warmup\" = 3\n";
+    assert_eq!(of_grid(grid).map(|(_, method)| method), ["clip norm 1.5", "clip norm 2"]);
 }
 
 #[test]

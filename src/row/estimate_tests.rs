@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use burn::tensor::DType;
+
 use super::Row;
 use crate::measure::Measurement;
 use crate::parallel::DataReduce;
@@ -37,7 +39,8 @@ struct Measured {
 
 impl Measured {
     /// `None` of a row without a measurement, or of operators that kept other bytes: before format 3 language models on
-    /// CUDA had aligned rows of random weights, and logits twice.
+    /// CUDA had aligned rows of random weights, and logits twice; before format 5 the loss of few tokens in bf16 had chunks
+    /// of the vocabulary.
     fn read(path: PathBuf) -> Option<Self> {
         let text = std::fs::read_to_string(&path).expect("a row");
         let row: Row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -52,7 +55,9 @@ impl Measured {
         if let Some(count) = measurement.resident_blocks {
             cell.offload.resident_blocks = ResidentBlocks::Count(count);
         }
-        let of_older = cell.device != "cpu" && format < 3 && cell.model.decoder().is_some();
+        let few_in_bf16 = cell.train.batch_size * cell.train.seq_len <= 2048 && cell.precision.stored() == DType::BF16;
+        let older = format < 3 || (format < 5 && few_in_bf16);
+        let of_older = cell.device != "cpu" && older && cell.model.decoder().is_some();
         (!of_older).then_some(Self { path, cell, measurement })
     }
 
@@ -104,7 +109,8 @@ fn estimates_and_accounts_are_near_what_was_measured() {
         }
         if let (Some(pinned), Some(host)) = (memory.pinned, memory.host) {
             row.check("page-locked memory", account.host.page_locked(), pinned, 0.01);
-            assert_eq!(account.host.masters + account.host.state, host, "{}", row.path.display());
+            // Parameters of a block begin at multiples of 512 bytes, which the account does not count.
+            row.check("masters and state", account.host.masters + account.host.state, host, 1e-3);
             on_host += 1;
         }
     }

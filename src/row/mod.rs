@@ -18,7 +18,7 @@ use crate::words::text::hex;
 /// Rises when a field changes its meaning or cells get a key. Since 2 cells are whole; before, keys with their
 /// default were left out. Before 3 attention was in blocks, whatever `ops.fused_attention` says. Before 4 every
 /// parameter was trained, and there were no tasks. Rows of older formats are read, those of newer ones are not.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 /// How a cell ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]

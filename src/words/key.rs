@@ -20,6 +20,8 @@ pub struct Key {
     pub without: Option<&'static str>,
     /// Whether its default goes without saying in a short label.
     pub tacit: bool,
+    /// Whether no value of it belongs in a short label: it says how is measured, not what.
+    pub unsaid: bool,
     /// Where the key has no effect.
     pub moot: Option<When>,
     /// Where an operator's label needs no name: the network has no other.
@@ -76,6 +78,7 @@ impl Key {
             reads: &[],
             without: None,
             tacit: false,
+            unsaid: false,
             moot: None,
             alone: None,
             times: None,
@@ -145,6 +148,12 @@ impl Key {
     #[must_use]
     pub const fn tacit(mut self) -> Self {
         self.tacit = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn unsaid(mut self) -> Self {
+        self.unsaid = true;
         self
     }
 
