@@ -41,7 +41,10 @@ section! {
         /// Tokens per sequence.
         pub seq_len: usize = Key::size(COUNT).called("sequence length"),
         /// Micro-batches whose gradients are summed before an update.
-        pub accumulation_steps: usize = Key::size(COUNT).default(Whole(1)),
+        pub accumulation_steps: usize = Key::size(COUNT)
+            .default(Whole(1))
+            .divides("train.batch_size")
+            .reads(&[("1", "1 micro-batch"), ("", "{} micro-batches")]),
         /// Gradients are scaled down where their norm, over all of them together, is above this.
         pub clip_norm: Option<f64> = Key::method(POSITIVE).default(Nothing).without("no clipping"),
         /// Which norm decides the clipping: that of the step's own gradients, or that of the step before, which is known earlier.

@@ -44,7 +44,8 @@ fn file_name(text: &str) -> String {
 /// The meaning of bare numbers in labels; `None` where labels have names.
 pub fn size_note(comparison: &Comparison) -> Option<String> {
     let keys = &comparison.label_sizes;
-    let legend = is_product(keys).then(|| size_legend(keys));
+    let of = if comparison.of_steps { " of a whole step" } else { "" };
+    let legend = is_product(keys).then(|| size_legend(keys) + of);
     match (comparison.shapes.as_slice(), legend) {
         ([one], Some(legend)) => Some(format!("sizes of every cell: {} ({legend})", one.label)),
         ([one], None) if !keys.is_empty() => Some(format!("every cell: {}", one.label)),

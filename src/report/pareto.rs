@@ -5,11 +5,15 @@ use crate::words::text::names;
 
 /// The groups of a problem that no other group beats in step time and peak memory at once, by rising time.
 pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
+    front_of(comparison, comparison.groups().into_iter().filter(|group| group.problem == problem))
+}
+
+/// The same of these groups alone.
+pub fn front_of(comparison: &Comparison, groups: impl Iterator<Item = Group>) -> Vec<Group> {
     let point = |group: Group| {
         let [time, memory] = ["step_s_median", "live_peak_bytes"].map(|of| comparison.of_group(of, &group));
         Some((time?, memory?, group))
     };
-    let groups = comparison.groups().into_iter().filter(|group| group.problem == problem);
     let mut points: Vec<(f64, f64, Group)> = groups.filter_map(point).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut least = f64::INFINITY;

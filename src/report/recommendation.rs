@@ -35,12 +35,17 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         let of_device = groups.iter().filter(|group| device_of(group) == device);
         let candidates: Vec<&Group> = of_device.filter(measured).collect();
         let Some(problem) = largest(comparison, &candidates) else { continue };
-        let candidates: Vec<&Group> =
-            candidates.into_iter().filter(|group| group.problem == problem).collect();
-        match candidates.len() {
+        let of_problem = candidates.into_iter().filter(|group| group.problem == problem);
+        // Steps that end before the update are no choice where others have it.
+        let updates =
+            |group: &&Group| !comparison.lines[group.lines[0]].cell.train.optimizer.rule().is_none();
+        let (whole, without): (Vec<&Group>, Vec<&Group>) = of_problem.partition(updates);
+        let (candidates, without) = if whole.is_empty() { (without, whole) } else { (whole, without) };
+        match candidates.len() + without.len() {
             1 => return [out, alone(comparison)].concat(),
             _ => out.extend(trade(comparison, &candidates)),
         }
+        out.extend(of_speed_without_update(comparison, &candidates, &without));
     }
     out.extend(overlap(comparison));
     out
@@ -73,6 +78,22 @@ fn overlap(comparison: &Comparison) -> Option<String> {
             format!("{what} from {most} less time at {} to {least} less at {}.", at(*first), at(*last))
         }
     })
+}
+
+/// The speed of the fastest way as a part of that of forward and backward alone, where both were measured.
+fn of_speed_without_update(comparison: &Comparison, whole: &[&Group], without: &[&Group]) -> Option<String> {
+    let fastest = |of: &[&Group]| {
+        let timed =
+            of.iter().filter_map(|group| Some((comparison.of_group("tokens_per_second", group)?, *group)));
+        timed.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(speed, group)| (speed, group.clone()))
+    };
+    let ((speed, _), (most, reference)) = (fastest(whole)?, fastest(without)?);
+    Some(format!(
+        "The fastest has {} of the speed of forward and backward alone: {} has {} tokens a second.",
+        percent(speed / most),
+        comparison.methods[reference.method],
+        comparison.written_of_group("tokens_per_second", &reference)?
+    ))
 }
 
 /// The methods whose held-out perplexity is as low as the baseline's at every size, and the others. Where nothing was
@@ -169,8 +190,7 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
         true => String::new(),
         false => format!("at {label}, "),
     };
-    let is_candidate = |group: &Group| candidates.iter().any(|of| of.method == group.method);
-    let mut front: Vec<Group> = pareto::front(comparison, problem).into_iter().filter(is_candidate).collect();
+    let mut front = pareto::front_of(comparison, candidates.iter().map(|group| (*group).clone()));
     if front.is_empty() {
         return Vec::new();
     }

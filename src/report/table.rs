@@ -32,6 +32,8 @@ pub struct Comparison<'a> {
     pub sizes: Vec<String>,
     /// The sizes that shape labels show: enough of them to distinguish the shapes.
     pub label_sizes: Vec<String>,
+    /// Whether sizes are those of a whole step, however its sequences divide into micro-batches.
+    pub of_steps: bool,
     pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
@@ -52,13 +54,14 @@ pub struct CellShape {
     pub label: String,
     /// In sentences and charts.
     pub name: String,
-    /// The settings of the shape's first cell.
+    /// The settings of the shape's first cell; sizes are those of a whole step where the comparison's are.
     pub settings: Settings,
     /// The problem: shapes that differ only in a repetition, such as the seed, share one.
     problem: usize,
 }
 
 /// Cells of one method at one problem: one, or one for each repetition, such as a seed.
+#[derive(Clone)]
 pub struct Group {
     pub problem: usize,
     pub method: usize,

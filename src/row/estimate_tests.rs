@@ -55,7 +55,8 @@ impl Measured {
         if let Some(count) = measurement.resident_blocks {
             cell.offload.resident_blocks = ResidentBlocks::Count(count);
         }
-        let few_in_bf16 = cell.train.batch_size * cell.train.seq_len <= 2048 && cell.precision.stored() == DType::BF16;
+        let few_in_bf16 =
+            cell.train.batch_size * cell.train.seq_len <= 2048 && cell.precision.stored() == DType::BF16;
         let older = format < 3 || (format < 5 && few_in_bf16);
         let of_older = cell.device != "cpu" && older && cell.model.decoder().is_some();
         (!of_older).then_some(Self { path, cell, measurement })

@@ -28,6 +28,8 @@ pub struct Key {
     pub alone: Option<When>,
     /// The size after it, with which it is joined by × in labels.
     pub times: Option<&'static str>,
+    /// The size that it divides: cells with equal products of the two solve one problem in other parts.
+    pub divides: Option<&'static str>,
     /// Keys that decide its value where it is not written.
     pub follows: &'static [&'static str],
     /// One line.
@@ -82,6 +84,7 @@ impl Key {
             moot: None,
             alone: None,
             times: None,
+            divides: None,
             follows: &[],
             doc: "",
             since: 1,
@@ -172,6 +175,12 @@ impl Key {
     #[must_use]
     pub const fn times(mut self, key: &'static str) -> Self {
         self.times = Some(key);
+        self
+    }
+
+    #[must_use]
+    pub const fn divides(mut self, key: &'static str) -> Self {
+        self.divides = Some(key);
         self
     }
 

@@ -30,20 +30,23 @@ impl<'a> Comparison<'a> {
         let mut methods: Vec<String> =
             methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
 
+        let (of_shapes, divided) = of_whole_steps(&settings, &mut sizes);
+        let of_steps = !divided.is_empty();
+        methods.extend(divided);
         let mut of_methods = settings.clone();
         operators::as_one(&mut methods, &recipe.cells, &mut of_methods);
-        let (shape_of, shape_first) = group(&settings, &sizes);
+        let (shape_of, shape_first) = group(&of_shapes, &sizes);
         let (method_of, method_first) = group(&of_methods, &methods);
         let label_sizes =
-            label_sizes(&sizes, &settings[0], shape_first.len(), |keys| group(&settings, keys).1.len());
+            label_sizes(&sizes, &of_shapes[0], shape_first.len(), |keys| group(&of_shapes, keys).1.len());
         let of_problem: Vec<String> = sizes.iter().filter(|key| !keys::is_repetition(key)).cloned().collect();
-        let (problem_of, _) = group(&settings, &of_problem);
+        let (problem_of, _) = group(&of_shapes, &of_problem);
         let shapes = shape_first
             .iter()
             .map(|&i| CellShape {
-                label: labels::shape_label(&label_sizes, &settings[i]),
-                name: labels::shape_name(&label_sizes, &settings[i]),
-                settings: settings[i].clone(),
+                label: labels::shape_label(&label_sizes, &of_shapes[i]),
+                name: labels::shape_name(&label_sizes, &of_shapes[i]),
+                settings: of_shapes[i].clone(),
                 problem: problem_of[i],
             })
             .collect();
@@ -80,8 +83,44 @@ impl<'a> Comparison<'a> {
             .collect();
         let (frame, crossings) = Frame::of_cells(&lines);
         let verified = Vec::new();
-        Self { recipe, swept, sizes, label_sizes, shapes, methods, shared, lines, frame, crossings, verified }
+        Self {
+            recipe,
+            swept,
+            sizes,
+            label_sizes,
+            of_steps,
+            shapes,
+            methods,
+            shared,
+            lines,
+            frame,
+            crossings,
+            verified,
+        }
     }
+}
+
+/// The settings with the sizes of a whole step in place of those of its parts, where that makes cells comparable: 8 x 4
+/// micro-batches and 16 x 2. The keys that divide a step are taken out of `sizes`, and given back.
+fn of_whole_steps(settings: &[Settings], sizes: &mut Vec<String>) -> (Vec<Settings>, Vec<String>) {
+    let mut of_steps = settings.to_vec();
+    let mut divided = Vec::new();
+    for key in sizes.clone() {
+        let whole = keys::find(&key).and_then(|entry| entry.key.divides);
+        let Some(whole) = whole.filter(|whole| sizes.iter().any(|size| size == whole)) else { continue };
+        let mut merged = of_steps.clone();
+        for settings in &mut merged {
+            let of = |key: &str| settings.get(key).and_then(Value::as_u64).unwrap_or(1);
+            let product = of(whole) * of(&key);
+            settings.insert(whole.into(), product.into());
+        }
+        let others: Vec<String> = sizes.iter().filter(|size| **size != key).cloned().collect();
+        if group(&merged, &others).1.len() < group(&of_steps, sizes).1.len() {
+            (of_steps, *sizes) = (merged, others);
+            divided.push(key);
+        }
+    }
+    (of_steps, divided)
 }
 
 /// The rows of each cell, one for each of its processes: the last one with the same settings.
