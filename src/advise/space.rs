@@ -9,15 +9,16 @@ use crate::ops::Level;
 use crate::precision::Precision;
 use crate::recipe::{Cell, keys};
 use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, StatePlace, Strategy};
-use crate::words::{Compute, is_within};
+use crate::words::{Compute, DeviceId, is_within};
 
 /// The keys that the search varies.
-pub const AXES: [&str; 10] = [
+pub const AXES: [&str; 11] = [
     "precision",
     "checkpoint.level",
     "checkpoint.blocks",
     "train.batch_size",
     "train.accumulation_steps",
+    "train.graph",
     "offload.strategy",
     "offload.buffers",
     "offload.resident_blocks",
@@ -56,12 +57,17 @@ pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
         levels(cell, keeps("checkpoint.level")),
         segments(cell, keeps("checkpoint.blocks")),
         batches(cell, keeps("train.batch_size") || keeps("train.accumulation_steps")),
+        graphs(cell, keeps("train.graph")),
         offloads(cell, &keeps)
     );
-    let candidate = |(precision, level, blocks, (batch_size, accumulation_steps), offload)| {
+    let candidate = |(precision, level, blocks, (batch_size, accumulation_steps), graph, offload)| {
         let mut candidate = Cell { precision, offload, ..cell.clone() };
         (candidate.checkpoint.level, candidate.checkpoint.blocks) = (level, blocks);
         (candidate.train.batch_size, candidate.train.accumulation_steps) = (batch_size, accumulation_steps);
+        candidate.train.graph = graph;
+        if graph {
+            candidate.measure.warmup = cell.measure.warmup.max(WARMUP_OF_A_GRAPH);
+        }
         candidate
     };
     all.map(candidate).filter(|candidate| candidate.is_permitted(target)).collect()
@@ -104,6 +110,17 @@ fn batches(cell: &Cell, keep: bool) -> Vec<(usize, usize)> {
     let small = (1..=all.isqrt()).filter(|size| all.is_multiple_of(*size));
     let sizes: BTreeSet<usize> = small.flat_map(|size| [size, all / size]).collect();
     sizes.into_iter().map(|size| (size, all / size)).collect()
+}
+
+/// The first step runs by launches, and the second is recorded.
+const WARMUP_OF_A_GRAPH: usize = 2;
+
+/// By launches and as a graph. The estimate has no evaluation beside a graph, whose memory is its own.
+fn graphs(cell: &Cell, keep: bool) -> Vec<bool> {
+    match cell.device_id() {
+        DeviceId::Cuda(_) if !keep && cell.eval.is_none() => vec![false, true],
+        _ => vec![cell.train.graph],
+    }
 }
 
 fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {

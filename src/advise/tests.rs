@@ -65,6 +65,20 @@ fn what_fits_comes_the_fastest_first_and_the_rest_by_what_it_needs() {
     assert!(advice(enough - enough / 50, &[]).fitting.iter().all(|plan| plan.memory() < enough));
 }
 
+/// Small steps wait for the host, which launches a graph by one call.
+#[test]
+fn a_gpu_is_advised_a_graph_where_steps_are_small() {
+    let target = "cuda, 80 GiB, sm_90".parse().expect("a device");
+    let on_gpu = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"") + "[measure]\nwarmup = 1\n";
+    let limits = Limits { memory: u64::MAX / 2, host_memory: None };
+    let advice = |kept: &[String]| {
+        advise(&[cell(&on_gpu)], &target, limits, &Rates::assumed(DeviceId::Cuda(0)), kept).fitting
+    };
+    let first = &advice(&[])[0].cell;
+    assert_eq!((first.train.graph, first.measure.warmup), (true, 2));
+    assert!(advice(&["train.graph".into()]).iter().all(|plan| !plan.cell.train.graph));
+}
+
 /// Where all blocks stay, slots and strategies make no difference, and where none has room `auto` is 0.
 #[test]
 fn ways_that_come_to_the_same_are_listed_once() {

@@ -37,8 +37,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         let Some(problem) = largest(comparison, &candidates) else { continue };
         let of_problem = candidates.into_iter().filter(|group| group.problem == problem);
         // Steps that end before the update are no choice where others have it.
-        let updates =
-            |group: &&Group| !comparison.lines[group.lines[0]].cell.train.optimizer.rule().is_none();
+        let updates = |group: &&Group| comparison.lines[group.lines[0]].cell.train.optimizer.rule().is_some();
         let (whole, without): (Vec<&Group>, Vec<&Group>) = of_problem.partition(updates);
         let (candidates, without) = if whole.is_empty() { (without, whole) } else { (whole, without) };
         match candidates.len() + without.len() {

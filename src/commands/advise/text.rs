@@ -85,7 +85,7 @@ fn plans<'p>(plans: impl Iterator<Item = &'p Plan>) -> String {
         let Plan { cell, time, .. } = plan;
         vec![
             (i + 1).to_string(),
-            format!("{} of {}", cell.train.accumulation_steps, cell.train.batch_size),
+            micro_batches(cell),
             precision(cell),
             recomputed(cell),
             blocks(cell),
@@ -97,6 +97,11 @@ fn plans<'p>(plans: impl Iterator<Item = &'p Plan>) -> String {
         ]
     });
     table(&header, lines.collect(), 6)
+}
+
+fn micro_batches(cell: &Cell) -> String {
+    let as_graph = if cell.train.graph { ", as a graph" } else { "" };
+    format!("{} of {}{as_graph}", cell.train.accumulation_steps, cell.train.batch_size)
 }
 
 fn precision(cell: &Cell) -> String {
