@@ -68,11 +68,14 @@ fn what_fits_comes_the_fastest_first_and_the_rest_by_what_it_needs() {
 /// Small steps wait for the host, which launches a graph by one call.
 #[test]
 fn a_gpu_is_advised_a_graph_where_steps_are_small() {
-    let target = "cuda, 80 GiB, sm_90".parse().expect("a device");
-    let on_gpu = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"") + "[measure]\nwarmup = 1\n";
+    let target: Target = "cuda, 80 GiB, sm_90".parse().expect("a device");
+    let text = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"") + "[measure]\nwarmup = 1\n";
+    let source = Source { path: "r.toml".into(), text };
+    let cell = Recipe::parse_for(&source, &target).expect("a recipe").cells.remove(0);
     let limits = Limits { memory: u64::MAX / 2, host_memory: None };
     let advice = |kept: &[String]| {
-        advise(&[cell(&on_gpu)], &target, limits, &Rates::assumed(DeviceId::Cuda(0)), kept).fitting
+        let rates = Rates::assumed(DeviceId::Cuda(0));
+        advise(std::slice::from_ref(&cell), &target, limits, &rates, kept).fitting
     };
     let first = &advice(&[])[0].cell;
     assert_eq!((first.train.graph, first.measure.warmup), (true, 2));

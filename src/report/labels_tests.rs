@@ -64,7 +64,7 @@ fn language_models_have_readable_names() {
         assert_eq!(of_grid(&format!("[grid]\n{grid}")).map(|(_, method)| method), names, "{grid}");
     }
     let sizes = [
-        ("\"train.accumulation_steps\" = [1, 2]", ["1 micro-batch", "2 micro-batches"]),
+        ("\"train.accumulation_steps\" = [1, 2]", ["accumulation steps 1", "accumulation steps 2"]),
         ("\"data.size\" = [\"1 MiB\", \"2 MiB\"]", ["corpus size 1.00 MiB", "corpus size 2.00 MiB"]),
     ];
     for (grid, names) in sizes {
