@@ -91,17 +91,32 @@ pub fn advise(cells: &[Cell], target: &Target, limits: Limits, rates: &Rates, ke
     let all: Vec<Cell> = cells.iter().flat_map(|cell| candidates(cell, target, kept)).collect();
     let all: Vec<Cell> = all.into_par_iter().map(|cell| cell.within(limits.memory)).collect();
     let all: Vec<Cell> = all.into_iter().unique_by(what_it_does).collect();
-    let plans: Vec<Plan> = all.into_par_iter().map(|cell| Plan::new(cell, rates)).collect();
-    let (mut fitting, mut others): (Vec<Plan>, Vec<Plan>) =
-        plans.into_iter().partition(|plan| plan.fits(limits));
+    let mut plans: Vec<Plan> = all.into_par_iter().map(|cell| Plan::new(cell, rates)).collect();
+    // More slots are a way of their own only where they save time.
+    plans.sort_by_key(Plan::memory);
+    let plans = plans.into_iter().unique_by(without_slots);
+    let (mut fitting, mut others): (Vec<Plan>, Vec<Plan>) = plans.partition(|plan| plan.fits(limits));
     fitting.sort_by(|a, b| a.time.total().total_cmp(&b.time.total()).then(a.memory().cmp(&b.memory())));
     others.sort_by_key(|plan| (plan.lacks(limits).host_memory, plan.memory(), plan.host_memory()));
     Advice { fitting, others }
 }
 
+/// A way of training whatever its number of slots, and its time in µs.
+fn without_slots(plan: &Plan) -> (String, u64) {
+    let mut cell = plan.cell.clone();
+    if let Strategy::Overlap(overlap) = &mut cell.offload.strategy {
+        overlap.buffers = 2;
+    }
+    (cell.to_json().to_string(), (plan.time.total() * 1e6) as u64)
+}
+
 /// What distinguishes ways of training. Where every block stays on the device, the way in which blocks would move does not.
+/// Nor do segments where blocks move: each is computed again by itself.
 fn what_it_does(cell: &Cell) -> String {
     let mut cell = cell.clone();
+    if cell.offload.moves() {
+        cell.checkpoint.blocks = 0;
+    }
     if cell.offload.moves() && cell.offload.resident_blocks == ResidentBlocks::Count(cell.operators().blocks)
     {
         cell.offload.strategy = Strategy::Overlap(Overlap { buffers: 2 });
