@@ -36,6 +36,9 @@ const LOGIT_BYTES: f64 = 14.0;
 /// Seconds that a kernel of a GPU takes besides its work, at its beginning and its end: products of 0.5 to 280 GFLOP in traces
 /// of `results/inference` take 3 to 6 us more than their operations. It is why small products are less efficient.
 const RAMP: f64 = 4e-6;
+/// The same in a CUDA graph, where the next kernel is ready when one ends; fitted to the recorded steps in `results/strong` and
+/// `results/gpt2_large_11gib`.
+const RAMP_OF_A_GRAPH: f64 = 2.5e-6;
 /// Bytes that a file on an SSD gives or takes a second.
 const DISK: f64 = 2e9;
 
@@ -144,11 +147,13 @@ impl Model<'_> {
     fn phase(&self, phase: Phase, besides: Work) -> Busy {
         let own = OperatorName::VARIANTS.iter().map(|name| (*name, self.works[*name].of(phase)));
         let all = own.chain([(OperatorName::GradientSums, besides)]);
-        let on_gpu = self.cell.device_id() != DeviceId::Cpu;
+        let ramp = match (self.cell.device_id(), self.cell.train.graph) {
+            (DeviceId::Cpu, _) => 0.0,
+            (DeviceId::Cuda(_), false) => RAMP,
+            (DeviceId::Cuda(_), true) => RAMP_OF_A_GRAPH,
+        };
         all.fold(Busy { device: 0.0, host: 0.0 }, |busy, (name, work)| Busy {
-            device: busy.device
-                + self.seconds(name, phase, work)
-                + if on_gpu { RAMP * work.launches } else { 0.0 },
+            device: busy.device + self.seconds(name, phase, work) + ramp * work.launches,
             host: busy.host + self.rates.launch * work.launches,
         })
     }

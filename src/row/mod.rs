@@ -17,7 +17,8 @@ use crate::words::text::hex;
 
 /// Rises when a field changes its meaning or cells get a key. Since 2 cells are whole; before, keys with their
 /// default were left out. Before 3 attention was in blocks, whatever `ops.fused_attention` says. Before 4 every
-/// parameter was trained, and there were no tasks. Rows of older formats are read, those of newer ones are not.
+/// parameter was trained, and there were no tasks. Before 5 the loss of few tokens in bf16 kept other bytes. Rows of older
+/// formats are read, those of newer ones are not.
 pub const FORMAT: u32 = 5;
 
 /// How a cell ended.
