@@ -99,7 +99,8 @@ fn predictions_are_compared_with_a_results_folder() {
         "step, predicted",
         "of 4 cells; the memory is off by",
         "Predicted to fit: 4 of 4 cells that ran; predicted not to fit: 1 of 1 that ran out of memory.",
-        "The prediction chooses cell",
+        "Of the 2 cells that do the work of cell",
+        "the prediction chooses cell",
     ]);
     let statuses = ended.out.lines().filter(|line| line.contains(" ok") || line.contains("oom: ")).count();
     assert_eq!(statuses, 5, "{}", ended.out);

@@ -1,9 +1,11 @@
 //! The predictions for every cell of a recipe against its measured rows: how close times and memory are, and what choosing
 //! by the prediction costs.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
 
+use itertools::Itertools;
 use miette::{Result, miette};
 use rayon::prelude::*;
 
@@ -121,20 +123,52 @@ fn fitting(all: &[Compared], of: &Row) -> Option<String> {
     })
 }
 
-/// The fastest cell by the prediction, among those predicted to fit, and its place among those measured.
+/// The cells of the work that most of them do within one limit: steps of another size, without an update or within another
+/// limit are no choice.
+fn of_one_work(all: &[Compared]) -> Vec<&Compared> {
+    let work = |compared: &&Compared| {
+        let cell = &compared.plan.cell;
+        let tokens = cell.train.tokens() * cell.train.accumulation_steps;
+        let updates = cell.train.optimizer.rule().is_some();
+        (
+            cell.settings().get("model.kind").map(ToString::to_string),
+            cell.operators().parameters(),
+            tokens,
+            updates,
+        )
+    };
+    let limit = |compared: &&Compared| compared.plan.cell.measure.memory_limit.map(|limit| limit.0);
+    let groups = all.iter().into_group_map_by(|compared| (work(compared), limit(compared)));
+    groups.into_values().max_by_key(|group| (group.len(), Reverse(first_of(all, group)))).unwrap_or_default()
+}
+
+/// The place of a group's first cell.
+fn first_of(all: &[Compared], group: &[&Compared]) -> Option<usize> {
+    all.iter().position(|compared| std::ptr::eq(compared, group[0]))
+}
+
+/// The fastest cell by the prediction, among those of one work that are predicted to fit, and its place among those
+/// measured.
 fn choice(all: &[Compared], of: &Row) -> Option<String> {
-    let fitting = all.iter().filter(|compared| fits(compared, of));
+    let alike = of_one_work(all);
+    let fitting = alike.iter().filter(|compared| fits(compared, of));
     let chosen = fitting.min_by(|a, b| a.plan.time.total().total_cmp(&b.plan.time.total()))?;
-    let (best, number) = (fastest(all)?, &chosen.names[0]);
+    let (best, number) = (fastest(alike.iter().copied())?, &chosen.names[0]);
+    let among = match alike.len() == all.len() {
+        true => "The".to_string(),
+        false => {
+            format!("Of the {} cells that do the work of cell {number} within its limit, the", alike.len())
+        }
+    };
     let Some(step) = chosen.step() else {
-        return Some(format!("The prediction chooses cell {number}, which has no time."));
+        return Some(format!("{among} prediction chooses cell {number}, which has no time."));
     };
     let least = best.step()?;
-    let faster = all.iter().filter_map(Compared::step).filter(|other| *other < step).count();
+    let faster = alike.iter().filter_map(|compared| compared.step()).filter(|other| *other < step).count();
     Some(match faster {
-        0 => format!("The prediction chooses cell {number}, the fastest of those measured."),
+        0 => format!("{among} prediction chooses cell {number}, the fastest of those measured."),
         _ => format!(
-            "The prediction chooses cell {number}, whose step of {} is number {} of those measured and {} slower than \
+            "{among} prediction chooses cell {number}, whose step of {} is number {} of those measured and {} slower than \
              the fastest, of cell {}.",
             seconds(step),
             faster + 1,

@@ -59,7 +59,7 @@ pub fn lines(names: &[&str], all: &[Compared]) -> String {
 }
 
 /// The one that took the least time.
-pub fn fastest(all: &[Compared]) -> Option<&Compared> {
-    let timed = all.iter().filter_map(|compared| Some((compared.step()?, compared)));
+pub fn fastest<'c>(all: impl IntoIterator<Item = &'c Compared>) -> Option<&'c Compared> {
+    let timed = all.into_iter().filter_map(|compared| Some((compared.step()?, compared)));
     timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, compared)| compared)
 }
