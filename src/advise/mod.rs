@@ -111,16 +111,17 @@ fn without_slots(plan: &Plan) -> (String, u64) {
 }
 
 /// What distinguishes ways of training. Where every block stays on the device, the way in which blocks would move does not.
-/// Nor do segments where blocks move: each is computed again by itself.
+/// Nor do segments where every block moves: each is computed again by itself.
 fn what_it_does(cell: &Cell) -> String {
     let mut cell = cell.clone();
-    if cell.offload.moves() {
-        cell.checkpoint.blocks = 0;
-    }
-    if cell.offload.moves() && cell.offload.resident_blocks == ResidentBlocks::Count(cell.operators().blocks)
-    {
-        cell.offload.strategy = Strategy::Overlap(Overlap { buffers: 2 });
-        cell.offload.activations = Memory::Device;
+    let all = cell.operators().blocks;
+    match cell.offload.resident_blocks {
+        ResidentBlocks::Count(0) if cell.offload.moves() => cell.checkpoint.blocks = 0,
+        ResidentBlocks::Count(count) if cell.offload.moves() && count == all => {
+            cell.offload.strategy = Strategy::Overlap(Overlap { buffers: 2 });
+            cell.offload.activations = Memory::Device;
+        }
+        _ => {}
     }
     cell.to_json().to_string()
 }

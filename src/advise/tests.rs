@@ -91,6 +91,16 @@ fn ways_that_come_to_the_same_are_listed_once() {
     let resident = |plan: &&Plan| {
         plan.cell.offload.moves() && plan.cell.offload.resident_blocks == ResidentBlocks::Count(4)
     };
+    // Segments decide whether resident blocks are computed again, and nothing where every block moves.
+    let moving = |count: usize, blocks: usize| {
+        let is_of = |plan: &&Plan| {
+            plan.cell.offload.moves()
+                && plan.cell.offload.resident_blocks == ResidentBlocks::Count(count)
+                && plan.cell.checkpoint.blocks == blocks
+        };
+        all.iter().filter(is_of).count()
+    };
+    assert!(moving(0, 0) > 0 && moving(0, 1) == 0 && moving(4, 0) > 0 && moving(4, 1) > 0);
     let kept: Vec<&Plan> = all.iter().filter(resident).collect();
     assert!(!kept.is_empty());
     for plan in kept {
