@@ -26,6 +26,8 @@ use burn::tensor::{DType, Int, Tensor, activation};
 use burn_cubecl::tensor::CubeTensor;
 
 pub use cost::cost;
+#[cfg(test)]
+pub use cost::is_at_once;
 
 use super::backend::{cube, cube_int, has_blas, on_cuda, uncube};
 use super::dense::{Arithmetic, Weight};

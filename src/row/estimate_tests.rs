@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::DType;
-
 use super::Row;
 use crate::measure::Measurement;
+use crate::ops::cross_entropy::is_at_once;
 use crate::parallel::DataReduce;
 use crate::recipe::Cell;
 use crate::residence::ResidentBlocks;
@@ -55,10 +54,11 @@ impl Measured {
         if let Some(count) = measurement.resident_blocks {
             cell.offload.resident_blocks = ResidentBlocks::Count(count);
         }
-        let few_in_bf16 =
-            cell.train.batch_size * cell.train.seq_len <= 2048 && cell.precision.stored() == DType::BF16;
-        let older = format < 3 || (format < 5 && few_in_bf16);
-        let of_older = cell.device != "cpu" && older && cell.model.decoder().is_some();
+        let of_older = cell.device != "cpu"
+            && cell.model.decoder().is_some_and(|shape| {
+                let head = [shape.vocab_size, shape.hidden_size].map(|size| size as u64);
+                format < 3 || (format < 5 && is_at_once(&cell.workload().setting(), head))
+            });
         (!of_older).then_some(Self { path, cell, measurement })
     }
 

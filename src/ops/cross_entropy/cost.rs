@@ -17,15 +17,10 @@ use crate::words::Compute;
 pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let weight = setting.weight([vocab, hidden]);
     let custom = setting.ops.loss == Operator::Custom;
-    let is_trained = setting.trained.weights;
-    let narrow = is_trained && setting.stored == 2 && setting.compute == Compute::Bf16;
-    let dweight = Sums { narrow, ample: is_trained && setting.ample };
-    let sizes = [vocab, hidden].map(|size| size as usize);
-    let chunks = (custom && setting.on_cuda() && setting.element() == 2 && setting.tensor == 1)
-        .then(|| Chunks::of(setting.tokens() as usize, sizes, dweight))
-        .flatten();
+    let chunks = chunks_of_tokens(setting, [vocab, hidden]);
     let (tokens, h) = (setting.tokens(), setting.activation(hidden));
     let (parameters, weights) = if tied { (0, 0) } else { (weight.elements, weight.bytes) };
+    let is_trained = setting.trained.weights;
     let (trained, gradient) = if is_trained { (parameters, weight.gradient) } else { (0, 0) };
     let forward_flops = 2.0 * tokens as f64 * weight.elements as f64;
     // Of a chunk of the vocabulary, backward computes logits again from the cast.
@@ -76,6 +71,24 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }
     .named(OperatorName::Loss, setting)
+}
+
+/// How the tokens divide where they are taken in chunks.
+fn chunks_of_tokens(setting: &Setting, sizes: [u64; 2]) -> Option<Chunks> {
+    let is_trained = setting.trained.weights;
+    let narrow = is_trained && setting.stored == 2 && setting.compute == Compute::Bf16;
+    let dweight = Sums { narrow, ample: is_trained && setting.ample };
+    let can = setting.ops.loss == Operator::Custom
+        && setting.on_cuda()
+        && setting.element() == 2
+        && setting.tensor == 1;
+    can.then(|| Chunks::of(setting.tokens() as usize, sizes.map(|size| size as usize), dweight))?
+}
+
+/// Whether the weight's gradient is made at once in its type.
+#[cfg(test)]
+pub fn is_at_once(setting: &Setting, sizes: [u64; 2]) -> bool {
+    chunks_of_tokens(setting, sizes).is_some_and(|chunks| chunks.at_once)
 }
 
 /// Kernels that begin, and make the loss of all from the losses of tokens.
