@@ -7,7 +7,7 @@ use itertools::iproduct;
 use crate::device::Target;
 use crate::ops::Level;
 use crate::precision::Precision;
-use crate::recipe::{Cell, keys};
+use crate::recipe::{Cell, WARMUP_OF_A_GRAPH, keys};
 use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, StatePlace, Strategy};
 use crate::words::{Compute, DeviceId, is_within};
 
@@ -111,9 +111,6 @@ fn batches(cell: &Cell, keep: bool) -> Vec<(usize, usize)> {
     let sizes: BTreeSet<usize> = small.flat_map(|size| [size, all / size]).collect();
     sizes.into_iter().map(|size| (size, all / size)).collect()
 }
-
-/// The first step runs by launches, and the second is recorded.
-const WARMUP_OF_A_GRAPH: usize = 2;
 
 /// By launches and as a graph. The estimate has no evaluation beside a graph, whose memory is its own.
 fn graphs(cell: &Cell, keep: bool) -> Vec<bool> {

@@ -36,7 +36,7 @@ pub use diagnostic::{RecipeError, Source};
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, Stage, matches};
 pub use save::{Folders, Save};
-pub use sections::{Clip, Eval, Measure, Mode, Train};
+pub use sections::{Clip, Eval, Measure, Mode, Train, WARMUP_OF_A_GRAPH};
 pub use set::Setting;
 
 /// A recipe whose cells are all resolved and checked.

@@ -120,6 +120,9 @@ section! {
     }
 }
 
+/// Warm-up steps that `train.graph` needs: the first computes, and the second is recorded.
+pub const WARMUP_OF_A_GRAPH: usize = 2;
+
 /// `train.mode`: what a step does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

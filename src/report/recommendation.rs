@@ -81,18 +81,21 @@ fn overlap(comparison: &Comparison) -> Option<String> {
 
 /// The speed of the fastest way as a part of that of forward and backward alone, where both were measured.
 fn of_speed_without_update(comparison: &Comparison, whole: &[&Group], without: &[&Group]) -> Option<String> {
-    let fastest = |of: &[&Group]| {
-        let timed =
-            of.iter().filter_map(|group| Some((comparison.of_group("tokens_per_second", group)?, *group)));
-        timed.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(speed, group)| (speed, group.clone()))
-    };
-    let ((speed, _), (most, reference)) = (fastest(whole)?, fastest(without)?);
+    let (speed, _) = most_tokens(comparison, whole)?;
+    let (most, reference) = most_tokens(comparison, without)?;
     Some(format!(
         "The fastest has {} of the speed of forward and backward alone: {} has {} tokens a second.",
         percent(speed / most),
         comparison.methods[reference.method],
-        comparison.written_of_group("tokens_per_second", &reference)?
+        comparison.written_of_group("tokens_per_second", reference)?
     ))
+}
+
+/// The group with the most tokens a second.
+fn most_tokens<'g>(comparison: &Comparison, of: &[&'g Group]) -> Option<(f64, &'g Group)> {
+    let timed =
+        of.iter().filter_map(|group| Some((comparison.of_group("tokens_per_second", group)?, *group)));
+    timed.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The methods whose held-out perplexity is as low as the baseline's at every size, and the others. Where nothing was

@@ -1,7 +1,6 @@
 //! The predictions for every cell of a recipe against its measured rows: how close times and memory are, and what choosing
 //! by the prediction costs.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -126,25 +125,18 @@ fn fitting(all: &[Compared], of: &Row) -> Option<String> {
 /// The cells of the work that most of them do within one limit: steps of another size, without an update or within another
 /// limit are no choice.
 fn of_one_work(all: &[Compared]) -> Vec<&Compared> {
-    let work = |compared: &&Compared| {
+    let work = |compared: &Compared| {
         let cell = &compared.plan.cell;
         let tokens = cell.train.tokens() * cell.train.accumulation_steps;
         let updates = cell.train.optimizer.rule().is_some();
-        (
-            cell.settings().get("model.kind").map(ToString::to_string),
-            cell.operators().parameters(),
-            tokens,
-            updates,
-        )
+        let limit = cell.measure.memory_limit.map(|limit| limit.0);
+        (cell.to_json()["model"].to_string(), tokens, updates, limit)
     };
-    let limit = |compared: &&Compared| compared.plan.cell.measure.memory_limit.map(|limit| limit.0);
-    let groups = all.iter().into_group_map_by(|compared| (work(compared), limit(compared)));
-    groups.into_values().max_by_key(|group| (group.len(), Reverse(first_of(all, group)))).unwrap_or_default()
-}
-
-/// The place of a group's first cell.
-fn first_of(all: &[Compared], group: &[&Compared]) -> Option<usize> {
-    all.iter().position(|compared| std::ptr::eq(compared, group[0]))
+    let works: Vec<_> = all.iter().map(work).collect();
+    let counts = works.iter().counts();
+    // The first of several: max_by_key takes the last.
+    let most = works.iter().rev().max_by_key(|work| counts[work]);
+    all.iter().zip(&works).filter(|(_, work)| Some(*work) == most).map(|(compared, _)| compared).collect()
 }
 
 /// The fastest cell by the prediction, among those of one work that are predicted to fit, and its place among those

@@ -156,14 +156,13 @@ pub fn column_sums(x: &CubeTensor, out: DType) -> CubeTensor {
     sum_partial(&partial, None, out).0
 }
 
-/// [R, C] f32 → [C] of type `out`, of one tensor or of two, in one kernel.
+/// [R, C] f32 → [C] as `dtype`, of one tensor or of two, in one kernel.
 pub fn sum_partial(
     partial: &CubeTensor,
     other: Option<&CubeTensor>,
-    out: DType,
+    dtype: DType,
 ) -> (CubeTensor, Option<CubeTensor>) {
     let [_, width] = sizes(partial, "the partial sums");
-    let dtype = out;
     let out = empty(partial, [width], dtype);
     let other_out = other.map(|_| empty(partial, [width], dtype));
     // SAFETY: the kernel checks the column and counts the rows from the buffers' lengths.

@@ -1,7 +1,7 @@
 //! Rules of `train.graph`: a recorded step cannot have what changes from step to step.
 
 use super::{Checked, drops};
-use crate::recipe::Cell;
+use crate::recipe::{Cell, WARMUP_OF_A_GRAPH};
 use crate::residence::Memory;
 use crate::words::Rule;
 
@@ -30,7 +30,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
         ),
         (
             "measure.warmup",
-            cell.measure.warmup < 2,
+            cell.measure.warmup < WARMUP_OF_A_GRAPH,
             "the first warm-up step computes, and the second is recorded",
         ),
     ];

@@ -46,9 +46,10 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let others: Vec<&String> = comparison.sizes.iter().filter(|other| *other != key).collect();
     let mut groups: Vec<Group> = Vec::new();
     for (i, line) in comparison.lines.iter().enumerate() {
-        let x = comparison.shapes[line.shape].settings.get(key)?.as_f64()?;
+        let settings = &comparison.shapes[line.shape].settings;
+        let x = settings.get(key)?.as_f64()?;
         let named = |other: &&String| {
-            let value = size_value(other, &line.settings).unwrap_or_else(|| "none".into());
+            let value = size_value(other, settings).unwrap_or_else(|| "none".into());
             format!("{} {value}", size_name(other))
         };
         let held: Vec<String> = others.iter().map(named).collect();
