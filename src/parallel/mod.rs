@@ -1,5 +1,6 @@
 //! How a cell's work is divided among ranks: replicas, divided layers, stages of a pipeline, and schedules.
 
+mod buckets;
 mod config;
 mod division;
 mod groups;
@@ -15,6 +16,6 @@ pub use config::{DataReduce, Engine, Parallel};
 pub use division::Division;
 pub use groups::Groups;
 pub use pipeline::Pipeline;
-pub use replicas::Replicas;
+pub use replicas::{RecordedBucket, Replicas};
 pub use stages::Stages;
 pub use tensor::{TensorRanks, whole};

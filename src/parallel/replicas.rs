@@ -3,28 +3,26 @@
 //!
 //! A gate hands over the gradients of a block as a bucket, which is summed while backward goes on with the blocks before it
 //! (Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"). Embedding, norm and head
-//! follow after backward. A bucket is one flat tensor, and sums are in fp32. On a GPU one kernel writes a whole bucket, and
-//! gradients in fp32 stay where they were summed.
+//! follow after backward. Sums are in fp32. A bucket is one flat tensor, which one kernel writes on a GPU. NCCL needs none
+//! for gradients in fp32: it sums each where it is, all of a bucket as one operation.
 //!
 //! Unless the update needs the norm over all gradients, blocks are updated as soon as their sums are there, while the rest
 //! is still summed: the embedding of a large vocabulary may be a third of all gradients.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use burn::backend::DispatchTensor;
 use burn::module::{Module, ParamId};
-use burn::tensor::{DType, Gradients, Tensor};
+use burn::tensor::{Gradients, Tensor};
 
+use super::buckets::{Bucket, Summed, added, arrived};
 use super::config::DataReduce;
-use crate::ops::backend::on_cuda;
-use crate::ops::flat::{ALIGNED, laid_out, part};
+use crate::device::cuda::{Mark, Run};
 use crate::ops::gate::{Gates, gates};
 use crate::ops::parameters::{each_parameter, flat};
-use crate::ops::rounded;
 use crate::optim::GradientSet;
-use crate::world::{Arriving, Group};
+use crate::world::Group;
 
 /// Least elements of a bucket of parameters without a gate, apart from the last: 25 MiB of fp32, as in PyTorch.
 const BUCKET: usize = (25 << 20) / 4;
@@ -41,24 +39,20 @@ pub struct Replicas {
 struct Sums {
     /// Gradients of earlier micro-batches.
     earlier: GradientSet,
-    under_way: Vec<Bucket>,
+    under_way: Vec<Summed>,
     /// How many of these come from gates; known once backward is over.
     gated: usize,
+    /// Whether a graph holds the gradients too.
+    in_place: bool,
     /// Sums to which others are still to be added.
     partial: HashMap<ParamId, DispatchTensor>,
 }
 
-struct Bucket {
-    parts: Vec<Part>,
-    /// The sums of all parts in one flat tensor.
-    sum: Arriving,
-}
-
-/// A parameter's gradient within a bucket.
-struct Part {
-    id: ParamId,
-    elements: Range<usize>,
-    dtype: DType,
+/// A bucket that a graph fills, and where in the graph it is full.
+pub struct RecordedBucket {
+    bucket: Bucket,
+    /// `None` before the launches are recorded.
+    full: Option<Mark>,
 }
 
 impl Replicas {
@@ -97,29 +91,58 @@ impl Replicas {
         let mut sums = self.sums();
         let mut earlier = std::mem::take(&mut sums.earlier);
         earlier.add(module, gradients);
-        sums.gated = sums.under_way.len();
-        let (mut bucket, mut elements) = (Vec::new(), 0);
-        for (id, gradient) in earlier.into_ordered() {
-            elements += Tensor::<1>::from_dispatch(gradient.clone()).shape().num_elements();
-            bucket.push((id, gradient));
-            if elements >= BUCKET {
-                sums.begin(&self.group, self.reduce, std::mem::take(&mut bucket));
-                elements = 0;
-            }
-        }
-        sums.begin(&self.group, self.reduce, bucket);
+        sums.begin_rest(&self.group, self.reduce, earlier);
     }
 
-    /// Waits for the sums of what the gates handed over, which come first.
+    /// Whether a graph can leave gradients to be summed: NCCL reads them where they are, on an event.
+    pub fn follow_graphs(&self) -> bool {
+        self.group.has_gpus() && self.reduce == DataReduce::AllReduce
+    }
+
+    /// Before a graph is recorded: looks at no event until it is.
+    pub fn settle(&self) {
+        self.group.settle();
+    }
+
+    /// The gates of a forward that is recorded, or runs as it will be. They put what backward hands over into `buckets`.
+    pub fn recording_gates(&self, run: Run, buckets: &Arc<Mutex<Vec<RecordedBucket>>>) -> Gates {
+        let (group, buckets) = (self.group.clone(), buckets.clone());
+        buckets.lock().expect("no panic").clear();
+        gates(Arc::new(move |gradients| {
+            let bucket = Bucket::of(&group, DataReduce::AllReduce, gradients);
+            let recorded = bucket.map(|bucket| {
+                let full = (run == Run::Recorded).then(|| bucket.mark());
+                RecordedBucket { bucket, full }
+            });
+            buckets.lock().expect("no panic").extend(recorded);
+        }))
+    }
+
+    /// After a graph was launched: begins to sum what it leaves, each bucket once it is full. `rest`: what has no gate.
+    pub fn sum_recorded(&self, buckets: &[RecordedBucket], rest: GradientSet) {
+        let mut sums = self.sums();
+        *sums = Sums { in_place: true, ..Sums::default() };
+        for RecordedBucket { bucket, full } in buckets {
+            let name = sums.name();
+            sums.under_way.push(bucket.sum_in_place(&self.group, name, full.as_ref()));
+        }
+        sums.begin_rest(&self.group, self.reduce, rest);
+    }
+
+    /// Waits for the sums of what the gates handed over, which come first, but not for the last of several: it has only
+    /// begun, and the others can be updated meanwhile.
     ///
     /// # Panics
     /// With a [`Failure`](crate::world::Failure) if another rank does not come.
     pub fn first_sums<M: Module>(&self, module: &M) -> GradientSet {
         let mut sums = std::mem::take(&mut *self.sums());
-        let of_gates = sums.under_way.drain(..std::mem::take(&mut sums.gated)).collect();
+        let ready = match sums.gated {
+            one @ (0 | 1) => one,
+            several => several - 1,
+        };
+        let of_gates = sums.under_way.drain(..ready).collect();
         let (mut first, mut partial) = (HashMap::new(), HashMap::new());
-        let more: HashSet<ParamId> =
-            sums.under_way.iter().flat_map(|bucket| &bucket.parts).map(|part| part.id).collect();
+        let more: HashSet<ParamId> = sums.under_way.iter().flat_map(Summed::ids).collect();
         for (id, sum) in arrived(of_gates, HashMap::new()) {
             if more.contains(&id) { &mut partial } else { &mut first }.insert(id, sum);
         }
@@ -171,59 +194,31 @@ impl Replicas {
 impl Sums {
     /// Begins to sum these gradients, if there are any.
     fn begin(&mut self, group: &Group, reduce: DataReduce, gradients: Vec<(ParamId, DispatchTensor)>) {
-        if gradients.is_empty() {
-            return;
-        }
-        let (mut values, mut parts) =
-            (Vec::with_capacity(gradients.len()), Vec::with_capacity(gradients.len()));
-        let mut length = 0usize;
-        for (id, gradient) in gradients {
-            let gradient = flat(gradient);
-            // A CPU's kernels take any slice, and padding would be sent.
-            let first = if on_cuda(&gradient) { length.next_multiple_of(ALIGNED) } else { length };
-            length = first + gradient.dims()[0];
-            parts.push(Part { id, elements: first..length, dtype: gradient.dtype() });
-            values.push((first, gradient));
-        }
-        let device = values[0].1.device();
-        let values = laid_out(length, (DType::F32, &device), values);
-        let name = format!("gradients, bucket {}", self.under_way.len() + 1);
-        let sum = match reduce {
-            DataReduce::AllReduce => group.sum(name, values),
-            DataReduce::Rank0 => group.sum_at(name, group.first(), values),
-        };
-        self.under_way.push(Bucket { parts, sum });
+        let bucket = Bucket::of(group, reduce, gradients);
+        let name = self.name();
+        self.under_way.extend(bucket.map(|bucket| match self.in_place {
+            true => bucket.sum_in_place(group, name, None),
+            false => bucket.sum(group, reduce, name),
+        }));
     }
-}
 
-/// The sums of these buckets, flat and in the types of their parameters, added to the earlier sums `all`.
-fn arrived(
-    buckets: Vec<Bucket>,
-    mut all: HashMap<ParamId, DispatchTensor>,
-) -> HashMap<ParamId, DispatchTensor> {
-    for Bucket { parts, sum } in buckets {
-        // Ranks that do not update get none.
-        let Some(values) = sum.wait() else { continue };
-        // A bucket has one or two types.
-        let mut in_types = vec![values];
-        for Part { id, elements, dtype } in parts {
-            let known = in_types.iter().position(|values| values.dtype() == dtype);
-            let place = known.unwrap_or_else(|| {
-                in_types.push(rounded(in_types[0].clone(), dtype));
-                in_types.len() - 1
-            });
-            let gradient = part(&in_types[place], elements).into_dispatch();
-            // A gradient behind an operator of the parameter alone comes after its gate.
-            let gradient = match all.remove(&id) {
-                None => gradient,
-                Some(earlier) => added(earlier, gradient),
-            };
-            all.insert(id, gradient);
-        }
+    /// Of the next bucket.
+    fn name(&self) -> String {
+        format!("gradients, bucket {}", self.under_way.len() + 1)
     }
-    all
-}
 
-fn added(a: DispatchTensor, b: DispatchTensor) -> DispatchTensor {
-    (Tensor::<1>::from_dispatch(a) + Tensor::from_dispatch(b)).into_dispatch()
+    /// Begins to sum what has no gate.
+    fn begin_rest(&mut self, group: &Group, reduce: DataReduce, rest: GradientSet) {
+        self.gated = self.under_way.len();
+        let (mut bucket, mut elements) = (Vec::new(), 0);
+        for (id, gradient) in rest.into_ordered() {
+            elements += Tensor::<1>::from_dispatch(gradient.clone()).shape().num_elements();
+            bucket.push((id, gradient));
+            if elements >= BUCKET {
+                self.begin(group, reduce, std::mem::take(&mut bucket));
+                elements = 0;
+            }
+        }
+        self.begin(group, reduce, bucket);
+    }
 }

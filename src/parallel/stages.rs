@@ -10,7 +10,7 @@ use super::division::{Division, Live, outside, stages_of};
 use super::record::Recorder;
 use super::schedule::{Action, Carries, Message};
 use crate::device::Moment;
-use crate::measure::StageTime;
+use crate::measure::{Samples, StageTime};
 use crate::model::{Network, Output};
 use crate::ops::autocast::autocast;
 use crate::ops::parameters::flat;
@@ -21,8 +21,10 @@ use crate::residence::Residence;
 use crate::words::DeviceId;
 use crate::world::{Arriving, Group, Leaving};
 
-/// Trials of a profile; the shortest counts.
-const TRIALS: usize = 5;
+/// Least and most trials of a profile, whose median counts, and about how many seconds they take: a GPU's clock falls in
+/// the first tenth of a second under load.
+const TRIALS: [usize; 2] = [5, 30];
+const SECONDS: f64 = 0.5;
 
 /// Most messages that may be on their way at a time: each takes memory.
 const MOST_SENT: usize = 64;
@@ -175,7 +177,7 @@ impl<N: Network> Stages<N> {
             self.group.barrier(format!("profile of rank {turn}"));
             if turn == self.group.rank() {
                 let stages = stages_of(self.division.order.shape, turn);
-                self.recorder.times = stages.map(|stage| self.time(stage, network, batch, TRIALS)).collect();
+                self.recorder.times = stages.map(|stage| self.time(stage, network, batch)).collect();
             }
         }
         self.group.barrier("end of the profiles");
@@ -184,13 +186,32 @@ impl<N: Network> Stages<N> {
     /// Computes this rank's stages for a micro-batch, and leaves nothing behind.
     pub fn rehearse(&self, network: &N, batch: &N::Batch) {
         for stage in stages_of(self.division.order.shape, self.group.rank()) {
-            self.time(stage, network, batch, 0);
+            let _ = self.trials(stage, network, batch)();
         }
     }
 
-    /// The shortest of so many trials by the device's clock, on made-up inputs. As in a step, the host runs ahead of the
-    /// device, and gradients are added to earlier ones.
-    fn time(&self, stage: usize, network: &N, batch: &N::Batch, trials: usize) -> StageTime {
+    /// The median of several trials by the device's clock. As in a step, the host runs ahead of the device.
+    fn time(&self, stage: usize, network: &N, batch: &N::Batch) -> StageTime {
+        let mut trial = self.trials(stage, network, batch);
+        let seconds = |moments: Vec<Moment>| self.recorder.timer.seconds(moments.iter());
+        // The first has nothing to add to.
+        trial();
+        let first = seconds(trial().into());
+        let [least, most] = TRIALS;
+        let count = (SECONDS / (first[2] - first[0])) as usize;
+        let seconds = seconds((0..count.clamp(least, most)).flat_map(|_| trial()).collect());
+        let median = |of: fn(&[f64]) -> f64| Samples::new(seconds.chunks(3).map(of).collect()).median;
+        StageTime { stage, forward: median(|at| at[1] - at[0]), backward: median(|at| at[2] - at[1]) }
+    }
+
+    /// Forward and backward of a stage on made-up inputs, whose gradients are added to those before. Each call gives the
+    /// moments at which forward begins, ends, and backward ends.
+    fn trials<'s>(
+        &'s self,
+        stage: usize,
+        network: &'s N,
+        batch: &'s N::Batch,
+    ) -> impl FnMut() -> [Moment; 3] + use<'s, N> {
         let (part, ([rows, columns], dtype)) = (self.division.part(stage), network.between(batch));
         let made_up = || {
             let values = (0..rows * columns).map(|i| ((i % 97) as f32 - 48.0) / 48.0).collect::<Vec<_>>();
@@ -199,20 +220,14 @@ impl<N: Network> Stages<N> {
         };
         let (x, dy) = ((!part.is_first).then(made_up), (!part.is_last).then(made_up));
         let (timer, mut sums) = (&self.recorder.timer, GradientSet::default());
-        let mut trial = || {
+        move || {
             let start = timer.now();
             let (_, live) = self.division.forward(&part, network, batch, x.clone());
             let between = timer.now();
             let (found, _, own) = self.division.backward(&part, live, network, batch, (dy.clone(), None));
             sums.add(own.as_ref().unwrap_or(network), found);
             [start, between, timer.now()]
-        };
-        // The first has nothing to add to.
-        trial();
-        let moments: Vec<Moment> = (0..trials).flat_map(|_| trial()).collect();
-        let seconds = timer.seconds(moments.iter());
-        let least = |of: fn(&[f64]) -> f64| seconds.chunks(3).map(of).fold(f64::INFINITY, f64::min);
-        StageTime { stage, forward: least(|at| at[1] - at[0]), backward: least(|at| at[2] - at[1]) }
+        }
     }
 
     /// The loss of a batch through all stages; keeps nothing. 0 on ranks without the last stage.

@@ -9,7 +9,7 @@ use itertools::Itertools;
 
 use super::group::{Group, Ticket};
 use crate::device::cuda::nccl::Collective;
-use crate::device::cuda::{Collectives, Pending, buffer, put, tensor};
+use crate::device::cuda::{Collectives, Mark, Pending, buffer, put, tensor};
 use crate::words::DeviceId;
 
 /// A flat tensor on its way.
@@ -19,6 +19,10 @@ pub struct Arriving {
     /// Whether this rank gets the result.
     is_ours: bool,
 }
+
+/// Tensors on their way over GPUs.
+#[must_use]
+pub struct EachArriving(Pending);
 
 /// A flat tensor that this rank sends.
 #[must_use]
@@ -63,6 +67,36 @@ impl Group {
             None => Way::Sums(self.all_reduce(name, numbers(values)), device),
         };
         Arriving { way, is_ours: true }
+    }
+
+    /// Begins to sum fp32 tensors over [GPUs](Self::has_gpus), each in memory of its own; all arrive together.
+    pub fn sum_each(&self, name: impl Into<String>, values: Vec<Tensor<1>>) -> EachArriving {
+        let pending = self.own_gpus().begin_each(&name.into(), Collective::AllReduce, values);
+        self.come(pending.turn());
+        EachArriving(pending)
+    }
+
+    /// As [`sum_each`](Self::sum_each), in the memory of the tensors, whoever else holds them: once a graph that was
+    /// launched has come to `full`, or behind what was issued so far.
+    pub fn sum_in_place(
+        &self,
+        name: impl Into<String>,
+        values: Vec<Tensor<1>>,
+        full: Option<&Mark>,
+    ) -> EachArriving {
+        let pending = self.own_gpus().begin_in_place(&name.into(), Collective::AllReduce, values, full);
+        self.come(pending.turn());
+        EachArriving(pending)
+    }
+
+    fn own_gpus(&self) -> &Collectives {
+        self.gpus.as_ref().expect("each rank has a GPU")
+    }
+
+    /// Waits until the GPUs have done what was begun. Then no thread asks for an event before the next operation, which
+    /// would spoil a graph that is being recorded.
+    pub fn settle(&self) {
+        self.gpus.iter().for_each(|gpus| _ = gpus.crossed());
     }
 
     /// As [`sum`](Self::sum), but only `root` gets the sums.
@@ -216,6 +250,13 @@ impl Leaving {
             Out::Gpus(pending) => drop(pending.wait()),
             Out::Bytes(ticket) => ticket.wait(),
         }
+    }
+}
+
+impl EachArriving {
+    /// The tensors. The device waits before what comes next.
+    pub fn wait(self) -> Vec<Tensor<1>> {
+        self.0.wait_each()
     }
 }
 

@@ -19,6 +19,11 @@ fn on_gpu() -> String {
     changed(text, &[("device = \"cpu\"", "device = \"cuda:0\""), ("steps = 50", "steps = 20")])
 }
 
+/// A recipe for the CPU on a GPU, which needs a step of warm-up.
+fn of_gpu(text: &str) -> String {
+    changed(text, &[("\"cpu\"", "\"cuda:0\""), ("warmup = 0", "warmup = 1")])
+}
+
 /// Whether two ranks can have a GPU each; says why not.
 fn by_nccl() -> bool {
     need_gpu();
@@ -79,6 +84,35 @@ fn divided_replicas_on_gpus_train_as_one_process_does() {
     }
 }
 
+/// A graph marks where a bucket is full, and NCCL waits for the mark: losses are the same to the last bit. In bf16 a bucket is
+/// one vector, in fp32 it is the gradients themselves; without clipping blocks are updated while the rest is summed.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn replicas_train_by_a_graph_as_by_its_launches() {
+    if !by_nccl() {
+        return;
+    }
+    let grid = "[[grid]]\n\"parallel.data\" = [2]\n\"parallel.engine\" = [\"nccl\"]\n\
+                \"train.graph\" = [false, true]\n\"train.accumulation_steps\" = [1, 3]\n\
+                \"precision.compute\" = [\"fp32\", \"bf16\"]\n";
+    let clipped = changed(&on_gpu(), &[("accumulation_steps = 2\n", ""), ("warmup = 1", "warmup = 2")]);
+    for text in [changed(&clipped, &[("clip_norm = 0.5\n", "")]), clipped] {
+        let place = Place::new(&format!("{text}{grid}"));
+        place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
+        let rows = place.rows();
+        let is_recorded = |row: &&serde_json::Value| row["cell"]["train"]["graph"] == true;
+        assert_eq!((rows.len(), rows.iter().filter(is_recorded).count()), (8, 4));
+        for graph in rows.iter().filter(is_recorded) {
+            let mut cell = graph["cell"].clone();
+            cell["train"].as_object_mut().expect("a section").remove("graph");
+            let launches = rows.iter().find(|row| row["cell"] == cell).expect("the same without");
+            let path = &graph["measurement"]["paths"]["graph"];
+            assert_eq!(path, "forward and backward are one CUDA graph", "{}", graph["cell"]);
+            assert_eq!(losses(graph), losses(launches), "{}", graph["cell"]);
+        }
+    }
+}
+
 /// Sums over two ranks in fp32, of tied embeddings with accumulation and clipping, and those of keys and values that
 /// several heads read, with blocks that are computed again.
 #[test]
@@ -90,7 +124,7 @@ fn divided_layers_on_gpus_train_as_one_process_does() {
          \"parallel.engine\" = [{engines}]\n"
     );
     let heads = QWEN2.replace("num_key_value_heads = 4", "num_key_value_heads = 2");
-    let again = recipe(&heads, "[checkpoint]\nblocks = 1\n").replace("\"cpu\"", "\"cuda:0\"");
+    let again = of_gpu(&recipe(&heads, "[checkpoint]\nblocks = 1\n"));
     for text in [on_gpu(), again] {
         let place = Place::new(&format!("{text}{grid}"));
         place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
@@ -155,7 +189,7 @@ fn divided_layers_in_bf16_are_summed_alike_by_both_engines() {
     }
     let more = "[precision]\ncompute = \"bf16\"\n[grid]\n\"parallel.tensor\" = [2]\n\
                 \"parallel.engine\" = [\"sockets\", \"nccl\"]\n";
-    let place = Place::new(&recipe(QWEN2, more).replace("\"cpu\"", "\"cuda:0\""));
+    let place = Place::new(&of_gpu(&recipe(QWEN2, more)));
     place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
     let rows = place.rows();
     let difference = apart(&losses(&rows[0]), &losses(&rows[1]));

@@ -226,3 +226,40 @@ fn two_gpus_sum_what_their_kernels_have_just_written() {
         _ => of_ranks(2, checks),
     });
 }
+
+/// Times sums of fp32, one behind the other, and prints them as `tests/peers/torch_parallel.py` does.
+#[test]
+#[ignore = "needs two NVIDIA GPUs"]
+fn bandwidth_of_sums() {
+    const SUMS: usize = 20;
+    let seconds = |(_, _): (usize, usize), gpu: &Gpu, gpus: &Collectives| {
+        [1, 16, 64, 256, 1024].map(|mebibytes: usize| {
+            let mut values = Tensor::<1>::ones([mebibytes << 18], (&gpu.burn(), DType::F32));
+            let mut sum = |count: usize| {
+                let before = gpus.crossed().busy;
+                for _ in 0..count {
+                    let own = std::mem::replace(&mut values, Tensor::empty([1], &gpu.burn()));
+                    values = gpus.begin("bandwidth", Collective::AllReduce, own).wait();
+                }
+                gpus.crossed().busy - before
+            };
+            sum(5);
+            (mebibytes, sum(SUMS) / SUMS as f64)
+        })
+    };
+    on_gpu(|_, checks| {
+        if count() < 2 {
+            println!("skipped: there is one GPU, and two ranks need one each");
+            return;
+        }
+        let Some(found) = on_ranks(2, seconds) else { return };
+        for (mebibytes, seconds) in found[0] {
+            let rate = mebibytes as f64 * f64::from(1 << 20) / seconds / 1e9;
+            let ms = seconds * 1e3;
+            println!(
+                "{{\"what\": \"all_reduce\", \"mebibytes\": {mebibytes}, \"ms\": {ms}, \"bus_gigabytes_per_second\": {rate}}}"
+            );
+            checks.verdict(&format!("{mebibytes} MiB"), rate > 0.0, "no rate");
+        }
+    });
+}

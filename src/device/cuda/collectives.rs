@@ -22,12 +22,13 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
 
 use self::pending::Issuing;
 pub use self::pending::Pending;
-use self::serve::{Job, State, serve};
+use self::serve::{Job, Place, State, serve};
 use super::nccl::Collective;
-use super::{Event, Gpu, Later, buffer, writable};
+use super::{Event, Gpu, Later, Mark, buffer, writable};
 
 /// How long an end waits for the thread: for NCCL to give its memory back.
 const GRACE: Duration = Duration::from_secs(2);
@@ -143,28 +144,49 @@ impl Collectives {
     /// When the tensor is on another device. When it is to be summed and not in fp32, unless two ranks both get the sum,
     /// which is rounded once in any type.
     pub fn begin(&self, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
-        let once = collective == Collective::AllReduce && self.ranks <= 2;
-        assert!(!collective.sums() || once || values.dtype() == DType::F32, "sums are in fp32");
-        let values = match collective {
-            Collective::AllReduce
-            | Collective::ReduceScatter { .. }
-            | Collective::AllGather { .. }
-            | Collective::Receive { .. } => writable(buffer(values)),
-            Collective::Reduce { root } if root == self.rank => writable(buffer(values)),
-            Collective::Broadcast { root } if root != self.rank => writable(buffer(values)),
-            Collective::Reduce { .. } | Collective::Broadcast { .. } | Collective::Send { .. } => {
-                into_contiguous(buffer(values))
-            }
-        };
-        assert!(
-            Gpu::of(&values).is_some_and(|gpu| std::ptr::eq(gpu, self.gpu)),
-            "a tensor of this rank's device"
-        );
-        let (elements, bytes) =
-            (values.meta.num_elements(), values.meta.num_elements() * values.dtype.size());
+        self.begin_each(name, collective, vec![values])
+    }
+
+    /// As [`begin`](Self::begin), on several tensors of one type as one operation: each stays in memory of its own.
+    pub fn begin_each(&self, name: &str, collective: Collective, values: Vec<Tensor<1>>) -> Pending {
+        self.start(
+            name,
+            collective,
+            values.into_iter().map(|values| self.usable(collective, values)).collect(),
+            None,
+        )
+    }
+
+    /// As [`begin_each`](Self::begin_each), in the memory of these tensors, whoever else holds them, and once a graph that
+    /// was launched has come to `ready`, or behind what was issued so far. For a collective of all ranks.
+    pub fn begin_in_place(
+        &self,
+        name: &str,
+        collective: Collective,
+        values: Vec<Tensor<1>>,
+        ready: Option<&Mark>,
+    ) -> Pending {
+        self.start(
+            name,
+            collective,
+            values.into_iter().map(|values| into_contiguous(buffer(values))).collect(),
+            ready,
+        )
+    }
+
+    fn start(
+        &self,
+        name: &str,
+        collective: Collective,
+        values: Vec<CubeTensor>,
+        ready: Option<&Mark>,
+    ) -> Pending {
+        let dtype = values.first().expect("an operation on something").dtype;
+        assert!(values.iter().all(|values| values.dtype == dtype), "tensors of one type");
+        let elements: usize = values.iter().map(|values| values.meta.num_elements()).sum();
         let turn = {
             let mut state = self.shared.lock();
-            state.crossed.sent += self.sent(collective, bytes as u64);
+            state.crossed.sent += self.sent(collective, (elements * dtype.size()) as u64);
             state.next(collective.peer())
         };
         let what = match collective {
@@ -183,19 +205,25 @@ impl Collectives {
         let operation = format!("operation {number} of {of}, {what} of \"{name}\" of {elements} elements");
         let (to, issued) = channel();
         let reached = Later::default();
-        let (jobs, seen) = (self.jobs.clone(), reached.clone());
-        let (binding, dtype) = (values.handle.clone().binding(), values.dtype);
-        self.gpu.stream().enqueue(Some(binding.clone()), move |buffers, stream| {
-            let at = buffers.locate(binding)?;
+        let (jobs, seen, mark) = (self.jobs.clone(), reached.clone(), ready.cloned());
+        let bindings: Vec<_> = values
+            .iter()
+            .map(|values| (values.handle.clone().binding(), values.meta.num_elements() * dtype.size()))
+            .collect();
+        let written = bindings[0].0.clone();
+        self.gpu.stream().enqueue(Some(written), move |buffers, stream| {
+            let place = |(binding, bytes)| {
+                let at = buffers.locate(binding)?;
+                Ok(Place { buffer: at.pointer, bytes, _kept: Box::new(at) })
+            };
+            let marked = mark.map(|mark| mark.0.get().cloned().ok_or("a recorded step has no such place"));
             let job = Job {
                 turn,
                 operation,
                 collective,
-                buffer: at.pointer,
-                bytes,
+                places: bindings.into_iter().map(place).collect::<Result<_, String>>()?,
                 dtype,
-                ready: Event::record_on(stream),
-                place: Box::new(at),
+                ready: marked.transpose()?.unwrap_or_else(|| Arc::new(Event::record_on(stream))),
                 issued: to,
                 reached: seen,
             };
@@ -206,6 +234,31 @@ impl Collectives {
         // Whoever watches over the limit comes first, and knows which rank is missing.
         let limit = self.limit.saturating_add(2 * GRACE);
         Pending { gpu: self.gpu, turn, values, issued: Some(Issuing::Coming(issued)), reached, limit }
+    }
+
+    /// The tensor in memory that the operation may use.
+    ///
+    /// # Panics
+    /// As [`begin`](Self::begin).
+    fn usable(&self, collective: Collective, values: Tensor<1>) -> CubeTensor {
+        let once = collective == Collective::AllReduce && self.ranks <= 2;
+        assert!(!collective.sums() || once || values.dtype() == DType::F32, "sums are in fp32");
+        let values = match collective {
+            Collective::AllReduce
+            | Collective::ReduceScatter { .. }
+            | Collective::AllGather { .. }
+            | Collective::Receive { .. } => writable(buffer(values)),
+            Collective::Reduce { root } if root == self.rank => writable(buffer(values)),
+            Collective::Broadcast { root } if root != self.rank => writable(buffer(values)),
+            Collective::Reduce { .. } | Collective::Broadcast { .. } | Collective::Send { .. } => {
+                into_contiguous(buffer(values))
+            }
+        };
+        assert!(
+            Gpu::of(&values).is_some_and(|gpu| std::ptr::eq(gpu, self.gpu)),
+            "a tensor of this rank's device"
+        );
+        values
     }
 
     /// Bytes that this rank gives the others: of a sum as around a ring.

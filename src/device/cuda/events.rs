@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
 
@@ -35,6 +36,19 @@ impl Event {
             sys::cuEventRecord(event, stream).result().expect("an event can be recorded");
         }
         Self(event)
+    }
+
+    /// Records an event in `stream`, whose launches are being recorded, for those who wait outside of the graph.
+    fn record_in_graph(stream: CUstream) -> Result<Self, DriverError> {
+        let mut event = std::ptr::null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: the context is current and `event` is written before use.
+        unsafe { sys::cuEventCreate(&mut event, flags) }.result()?;
+        let event = Self(event);
+        let outside = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: the stream is alive, and whoever holds the graph holds the event.
+        unsafe { sys::cuEventRecordWithFlags(event.0, stream, outside) }.result()?;
+        Ok(event)
     }
 
     /// Makes later work of `stream`, which is alive, wait on the device for this event.
@@ -146,6 +160,27 @@ impl Stamp {
     /// When the device has not been [synchronised](Gpu::synchronize) since.
     pub fn seconds_since(&self, earlier: &Event) -> f64 {
         self.0.event().expect("the device has come here").seconds_since(earlier)
+    }
+}
+
+/// A place in launches that are being recorded. Once the graph has been launched, other streams can wait for it to come
+/// there.
+#[derive(Clone)]
+pub struct Mark(pub(super) Arc<OnceLock<Arc<Event>>>);
+
+impl Mark {
+    /// Behind everything issued so far on this thread's stream, on the device of this tensor.
+    pub fn behind(tensor: &CubeTensor) -> Self {
+        let gpu = Gpu::of(tensor).expect("a CUDA tensor");
+        let mark = Arc::<OnceLock<Arc<Event>>>::default();
+        let own = mark.clone();
+        gpu.stream().enqueue(None, move |_, stream| {
+            let event = Event::record_in_graph(stream)
+                .map_err(|e| format!("a place in a recorded step cannot be marked: {e}"))?;
+            let _ = own.set(Arc::new(event));
+            Ok(())
+        });
+        Self(mark)
     }
 }
 

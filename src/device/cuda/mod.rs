@@ -60,7 +60,7 @@ pub use collectives::{Collectives, Crossed, Pending, Turn, UnderWay};
 use copies::{CopyStream, Slot};
 pub use driver::{compute_capability, count};
 use events::Later;
-pub use events::{Event, Stamp};
+pub use events::{Event, Mark, Stamp};
 pub use flat::{part, put};
 pub use graph::{Graph, Input, Place, Run, write_zeros};
 pub use largest::largest;

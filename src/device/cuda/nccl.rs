@@ -107,16 +107,40 @@ impl Communicator {
         checked("to connect the ranks", result).map(|()| Self(raw))
     }
 
-    /// Puts a collective into the stream. It may wait for the other ranks the first time that a way between them is used.
+    /// Puts a collective on each of these buffers into the stream, all as one operation. It may wait for the other ranks the
+    /// first time that a way between them is used.
     ///
     /// # Safety
-    /// `buffer` is the address of so many bytes of numbers of this type on this rank's device, whose context is current;
-    /// `stream` is alive and of the same device. Until the stream has passed the collective nothing else uses the buffer,
-    /// and all ranks that take part do the same in the same order.
+    /// Each of `buffers` is an address, and so many bytes of numbers of this type lie there on this rank's device, whose
+    /// context is current; `stream` is alive and of the same device. Until the stream has passed the collective nothing
+    /// else uses the buffers, and all ranks that take part do the same in the same order.
     ///
     /// # Errors
     /// The library's.
     pub unsafe fn enqueue(
+        &self,
+        collective: Collective,
+        buffers: &[(u64, usize)],
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<(), String> {
+        if let [(buffer, bytes)] = *buffers {
+            // SAFETY: the caller's.
+            return unsafe { self.enqueue_one(collective, buffer, (bytes, dtype), stream) };
+        }
+        // SAFETY: the library is here, as there is a communicator.
+        checked("a group", unsafe { sys::ncclGroupStart() })?;
+        let each = buffers.iter().try_for_each(|&(buffer, bytes)| {
+            // SAFETY: the caller's.
+            unsafe { self.enqueue_one(collective, buffer, (bytes, dtype), stream) }
+        });
+        // SAFETY: a group has begun on this thread.
+        each.and(checked("a group", unsafe { sys::ncclGroupEnd() }))
+    }
+
+    /// # Safety
+    /// As [`enqueue`](Self::enqueue).
+    unsafe fn enqueue_one(
         &self,
         collective: Collective,
         buffer: u64,

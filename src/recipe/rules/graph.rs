@@ -1,6 +1,7 @@
 //! Rules of `train.graph`: a recorded step cannot have what changes from step to step.
 
 use super::{Checked, drops};
+use crate::parallel::{DataReduce, Engine};
 use crate::recipe::{Cell, WARMUP_OF_A_GRAPH};
 use crate::residence::Memory;
 use crate::words::Rule;
@@ -10,13 +11,21 @@ pub(super) fn check(cell: &Cell) -> Checked {
     if !train.graph {
         return Ok(());
     }
+    let parallel = &cell.parallel;
+    let replicas = parallel.data > 1 && parallel.ranks() == parallel.data && parallel.shard.is_none();
     let broken = [
         ("model.kind", cell.model.decoder().is_none(), "only language models are recorded"),
         ("train.mode", !train.mode.trains(), "a forward alone is not recorded"),
         ("offload.strategy", offload.moves(), "copies of blocks are not recorded"),
         ("offload.activations", offload.activations == Memory::Host, "copies of inputs are not recorded"),
         ("offload.optimizer", offload.optimizer != Memory::Device, "copies of gradients are not recorded"),
-        ("parallel", !cell.parallel.is_alone(), "messages between ranks are not recorded"),
+        ("parallel", !parallel.is_alone() && !replicas, "messages between ranks are not recorded"),
+        (
+            "parallel.data_reduce",
+            replicas && parallel.data_reduce != DataReduce::AllReduce,
+            "the weights that a rank receives have no fixed place",
+        ),
+        ("parallel.engine", replicas && parallel.engine == Engine::Sockets, "the host sums gradients"),
         ("tuning.dropout", drops(cell), "a graph would drop the same elements in each step"),
         (
             "tuning.method",
@@ -51,12 +60,24 @@ mod tests {
     #[test]
     fn what_differs_from_step_to_step_cannot_be_recorded() {
         let model = "title = \"t\"\ndevice = \"cuda:0\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
-                     num_hidden_layers = 1\nnum_attention_heads = 2\nmax_position_embeddings = 8\n[train]\nbatch_size = 1\n\
+                     num_hidden_layers = 1\nnum_attention_heads = 2\nmax_position_embeddings = 8\n[train]\nbatch_size = 2\n\
                      seq_len = 4\ngraph = true\n";
         for (more, key) in [
             ("mode = \"inference\"\n", "train.mode"),
             ("[offload]\nstrategy = \"overlap\"\n", "offload.strategy"),
-            ("optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ndata = 2\n", "parallel"),
+            ("optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ntensor = 2\n", "parallel"),
+            (
+                "optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ndata = 2\nshard = \"optimizer\"\n",
+                "parallel",
+            ),
+            (
+                "optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ndata = 2\ndata_reduce = \"rank0\"\n",
+                "parallel.data_reduce",
+            ),
+            (
+                "optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ndata = 2\nengine = \"sockets\"\n",
+                "parallel.engine",
+            ),
             (
                 "optimizer = { kind = \"sgd\", lr = 0.1 }\n[tuning]\nmethod = \"lora\"\nrank = 1\ndropout = 0.1\n",
                 "tuning.dropout",

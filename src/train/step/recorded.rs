@@ -5,6 +5,8 @@
 //! several micro-batches are added to sums that begin with zeros: the same additions in the same order as without a graph.
 //! They are added as blocks end, so that besides the sums only the gradients of one block are in memory.
 
+use std::sync::{Arc, Mutex};
+
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
@@ -14,6 +16,7 @@ use crate::measure::Phase;
 use crate::model::Inputs;
 use crate::ops::name::OperatorName;
 use crate::optim::{FixedSums, GradientSet};
+use crate::parallel::RecordedBucket;
 use crate::train::build::Build;
 use crate::words::DeviceId;
 
@@ -41,8 +44,10 @@ pub(super) struct Recorded {
     /// Where the weights lay when it was recorded.
     weights: Vec<Option<Place>>,
     loss: Tensor<1>,
-    /// Of the micro-batch, or the sums of the step.
+    /// Of the micro-batch, or the sums of the step; without those in `buckets`.
     gradients: GradientSet,
+    /// What replicas sum as soon as the graph has come to it.
+    buckets: Vec<RecordedBucket>,
 }
 
 /// Where each parameter of a module lies.
@@ -101,9 +106,18 @@ impl<N: Build> Step<'_, N> {
             // The next replay overwrites it after everything that reads it.
             end(Phase::Backward, Some(recorded.loss.clone()));
         }
-        *self.stage.residence.gradient_set() = recorded.gradients.clone();
+        let gradients = recorded.gradients.clone();
+        match &self.replicas {
+            None => *self.stage.residence.gradient_set() = gradients,
+            Some(replicas) => {
+                replicas.sum_recorded(&recorded.buckets, gradients);
+                if self.wants_norm() {
+                    self.take_sums();
+                }
+            }
+        }
         drop(range);
-        if self.train.sync_each_step {
+        if let (true, Recording::Done(recorded)) = (self.train.sync_each_step, &self.recording) {
             let _: f32 = recorded.loss.clone().into_scalar();
         }
         true
@@ -113,10 +127,20 @@ impl<N: Build> Step<'_, N> {
         let (Some(inputs), DeviceId::Cuda(ordinal)) = (N::inputs(&batches[0]), self.device) else {
             return Recording::Refused("the launches of a step depend on its batch".into());
         };
+        if let Some(replicas) = &self.replicas {
+            if !replicas.follow_graphs() {
+                return Recording::Refused("the host sums gradients over ranks".into());
+            }
+            replicas.settle();
+        }
         let (scale, sums) = (self.scale(), self.sums.clone());
+        let buckets = Arc::<Mutex<Vec<RecordedBucket>>>::default();
         let recorded = Gpu::open(ordinal).record(|run| {
             let casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
-            let gates = sums.as_ref().map(FixedSums::gates);
+            // Of several micro-batches replicas sum only the sums.
+            let of_replicas =
+                || self.replicas.as_ref().map(|replicas| replicas.recording_gates(run, &buckets));
+            let gates = sums.as_ref().map(FixedSums::gates).or_else(of_replicas);
             let loss = self.stage.forward(0, &batches[0]);
             drop(gates);
             // The meter reads the memory at the end of forward.
@@ -146,7 +170,16 @@ impl<N: Build> Step<'_, N> {
             Err(reason) => Recording::Refused(reason),
             Ok((graph, (loss, gradients))) => {
                 let weights = places(self.stage.residence.network());
-                Recording::Done(Box::new(Recorded { graph, inputs, scale, weights, loss, gradients }))
+                let buckets = std::mem::take(&mut *buckets.lock().expect("no panic"));
+                Recording::Done(Box::new(Recorded {
+                    graph,
+                    inputs,
+                    scale,
+                    weights,
+                    loss,
+                    gradients,
+                    buckets,
+                }))
             }
         }
     }

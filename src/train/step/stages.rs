@@ -75,6 +75,7 @@ impl<N: Build> Step<'_, N> {
 
     /// Measures the times of a pipeline's stages.
     pub fn profile(&mut self, batch: &N::Batch) {
+        let _casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
         if let Some(stages) = &mut self.stages {
             stages.profile(self.stage.residence.network(), batch);
         }

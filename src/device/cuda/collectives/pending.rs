@@ -16,7 +16,7 @@ use super::serve::Issued;
 pub struct Pending {
     pub(super) gpu: &'static Gpu,
     pub(super) turn: Turn,
-    pub(super) values: CubeTensor,
+    pub(super) values: Vec<CubeTensor>,
     /// `None` once CubeCL's stream waits for the result.
     pub(super) issued: Option<Issuing>,
     pub(super) reached: Later,
@@ -52,9 +52,18 @@ impl Pending {
 
     /// The tensor with what the operation left in it. This thread goes on at once; computations that it issues from here
     /// on wait for the result.
-    pub fn wait(mut self) -> Tensor<1> {
+    ///
+    /// # Panics
+    /// When the operation is on several tensors.
+    pub fn wait(self) -> Tensor<1> {
+        let [values] = self.wait_each().try_into().expect("an operation on one tensor");
+        values
+    }
+
+    /// As [`wait`](Self::wait), for all tensors of the operation.
+    pub fn wait_each(mut self) -> Vec<Tensor<1>> {
         self.hold();
-        tensor(self.values.clone())
+        std::mem::take(&mut self.values).into_iter().map(tensor).collect()
     }
 
     /// Has CubeCL's stream wait for the end of the operation. CubeCL's thread waits until NCCL has taken it: an event that
@@ -63,16 +72,17 @@ impl Pending {
         let Some(issued) = self.issued.take() else { return };
         let (reached, limit) = (self.reached.clone(), self.limit);
         // The memory is used for nothing else before this call has been made: until then its binding is held.
-        let binding = self.values.handle.clone().binding();
-        self.gpu.stream().enqueue(Some(binding), move |_, stream| {
+        let bindings: Vec<_> = self.values.iter().map(|values| values.handle.clone().binding()).collect();
+        self.gpu.stream().enqueue(Some(bindings[0].clone()), move |_, stream| {
+            let _held = bindings;
             reached.record_on(stream);
             let late = |_| "NCCL did not take an operation: another rank may not have come to it".to_string();
-            let Issued { ended, place } = match issued {
+            let Issued { ended, places } = match issued {
                 Issuing::Coming(coming) => coming.recv_timeout(limit).map_err(late)??,
                 Issuing::Here(result) => result?,
             };
             ended.hold(stream);
-            drop(place);
+            drop(places);
             Ok(())
         });
     }

@@ -21,25 +21,31 @@ pub struct Job {
     pub turn: Turn,
     pub operation: String,
     pub collective: Collective,
-    /// Address of `bytes` bytes of numbers of this type.
-    pub buffer: u64,
-    pub bytes: usize,
+    pub places: Vec<Place>,
+    /// Of the numbers in all places.
     pub dtype: DType,
-    /// Once the buffer holds what is to be summed or copied.
-    pub ready: Event,
-    /// Keeps the buffer where it is.
-    pub place: Box<dyn Send>,
+    /// Once the places hold what is to be summed or copied.
+    pub ready: Arc<Event>,
     pub issued: Sender<Result<Issued, String>>,
     /// Once a result is needed.
     pub reached: Later,
+}
+
+/// Where a tensor lies.
+pub struct Place {
+    /// Address of `bytes` bytes.
+    pub buffer: u64,
+    pub bytes: usize,
+    /// Keeps the tensor there.
+    pub _kept: Box<dyn Send>,
 }
 
 /// An operation that NCCL has taken.
 pub struct Issued {
     /// Recorded behind it.
     pub ended: Arc<Event>,
-    /// Keeps the buffer where it is.
-    pub place: Box<dyn Send>,
+    /// Keep the tensors where they are.
+    pub places: Vec<Place>,
 }
 
 /// An operation that the device may not have done yet.
@@ -150,7 +156,7 @@ pub fn serve(
 }
 
 fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared: &Shared) {
-    let Job { turn, operation, collective, buffer, bytes, dtype, ready, place, issued, reached } = job;
+    let Job { turn, operation, collective, places, dtype, ready, issued, reached } = job;
     let failure = {
         let mut state = shared.lock();
         state.told = Some(UnderWay { turn, operation: operation.clone(), since: Instant::now() });
@@ -159,12 +165,13 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
     let stream = stream.raw().stream();
     ready.hold(stream);
     let began = Event::record_on(stream);
-    // SAFETY: CubeCL located `bytes` bytes there, and `place` keeps them there until its stream waits for `ended`, which
+    let buffers: Vec<_> = places.iter().map(|place| (place.buffer, place.bytes)).collect();
+    // SAFETY: CubeCL located so many bytes there, and `places` keep them there until its stream waits for `ended`, which
     // comes behind this, or until this rank fails; what was issued before `ready` has passed when NCCL begins, and nothing
-    // issued between `ready` and that wait writes to them, since `Pending` holds the tensor until then. The context is
+    // issued between `ready` and that wait writes to them, since `Pending` holds the tensors until then. The context is
     // current on this thread, and ranks begin the same operations in the same order.
     let taken = match failure {
-        None => unsafe { communicator.enqueue(collective, buffer, (bytes, dtype), stream) },
+        None => unsafe { communicator.enqueue(collective, &buffers, dtype, stream) },
         Some(reason) => Err(reason),
     };
     let ended = Arc::new(Event::record_on(stream));
@@ -173,7 +180,7 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
     let result = match taken {
         Ok(()) => {
             state.under_way.push_back(Running { turn, operation, began, ended: ended.clone(), reached });
-            Ok(Issued { ended, place })
+            Ok(Issued { ended, places })
         }
         Err(reason) => {
             state.failure.get_or_insert_with(|| reason.clone());
