@@ -44,6 +44,8 @@ pub struct TokenFeed {
 struct Batches {
     plan: SamplingPlan,
     collator: Arc<Collator>,
+    /// How many a step takes.
+    of_step: usize,
 }
 
 impl Batches {
@@ -64,7 +66,7 @@ impl Batches {
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
         let virtual_tokens = cell.tuning().virtual_count();
         let collator = Collator { samples, config, batch_size, max_length, virtual_tokens, share };
-        Self { plan, collator: Arc::new(collator) }
+        Self { plan, collator: Arc::new(collator), of_step: cell.train.accumulation_steps }
     }
 
     /// Held-out text in blocks, as in training; or in packed samples, so that every sampler gets the same tokens and as many
@@ -85,7 +87,13 @@ impl Batches {
     }
 
     fn loader(&self, start: Position, device: DeviceId) -> Loader<Prepared> {
-        Loader::new(&self.plan, &self.collator, start, finish(device))
+        let mut plan = self.plan.clone();
+        // The recipe says how samples are loaded. The host of a GPU has cores left to make a step's blocks ahead; on the
+        // CPU they would be missing to the kernels, and the batches would count as the cell's memory.
+        if !plan.config.sampler.keeps_samples() && device != DeviceId::Cpu {
+            (plan.config.num_workers, plan.config.prefetch_factor) = (1, self.of_step);
+        }
+        Loader::new(&plan, &self.collator, start, finish(device))
     }
 
     /// A batch that does not count as seen.
