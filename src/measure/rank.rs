@@ -25,6 +25,11 @@ pub struct RankRecord {
     pub timeline: Vec<Span>,
 }
 
+/// The memory of the rank whose peak is the highest; `None` without ranks.
+pub fn largest_memory(ranks: &[RankRecord]) -> Option<MemoryUse> {
+    ranks.iter().map(|rank| rank.memory).max_by_key(|memory| memory.live_peak)
+}
+
 /// Something that a rank did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {

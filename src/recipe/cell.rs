@@ -239,9 +239,13 @@ impl Cell {
         self.operators().flops(&self.workload()) * self.train.accumulation_steps as f64
     }
 
-    /// What each operator of a whole step without padding must do at the least.
+    /// What each operator of a rank must do at the least in a whole step without padding; of a pipeline's first rank.
     pub fn works(&self) -> Works {
-        self.operators().works(&self.workload())
+        if let Some(pipeline) = &self.parallel.pipeline {
+            return self.works_of_stages(pipeline);
+        }
+        let (operators, workload) = self.rank();
+        operators.works(&workload)
     }
 
     /// Of sequences with so many tokens together, whose squared lengths add up to `squares`.

@@ -1,9 +1,9 @@
 //! What the ranks of a pipeline have and do, from a cell's settings alone: operators, memory, times.
 
 use super::cell::Cell;
-use crate::measure::Estimate;
+use crate::measure::{Estimate, Phase};
 use crate::model::{Account, Operators};
-use crate::ops::cost::{Cost, Flops};
+use crate::ops::cost::{Cost, Flops, Works};
 use crate::ops::embedding;
 use crate::parallel::schedule::Action;
 use crate::parallel::schedule::pipeline::{Order, Schedule};
@@ -87,6 +87,9 @@ impl Cell {
             (workload.live_graphs, workload.waiting_inputs) =
                 if self.recomputes_stages() { (1, live) } else { (live, 0) };
             let mut account = cell.operators_of_rank(&order, rank).account(&workload);
+            if account.phase != Some(Phase::Optimizer) {
+                account.highest.workspace += self.waiting_messages(&order, rank, live) * self.message_bytes();
+            }
             if pipeline.schedule.updates_at_once() {
                 // Weights of the forwards whose backward is still to come.
                 account.parameters *= live as u64;
@@ -95,6 +98,25 @@ impl Cell {
         };
         let total = |account: &Account| Estimate::total(&account.estimate());
         (0..pipeline.stages).map(of_rank).max_by_key(total).expect("there are ranks")
+    }
+
+    /// Messages in a rank's memory during a computation: the gradients that its stages have received, of this computation and
+    /// the next, and results that have not left; of the graphs also the outputs, which only the next stage needs.
+    fn waiting_messages(&self, order: &Order, rank: usize, live: usize) -> u64 {
+        let outputs = if self.recomputes_stages() { 0 } else { live };
+        let of_stage = |stage: usize| match (stage == 0, stage + 1 == order.shape.stages()) {
+            (true, true) => 0,
+            (_, false) => outputs + 2,
+            (false, true) => 2,
+        };
+        let stages = (0..order.shape.stages()).filter(|stage| order.shape.rank_of(*stage) == rank);
+        stages.map(of_stage).max().unwrap_or(0) as u64
+    }
+
+    /// What the operators of a pipeline's first rank must do at the least in a step.
+    pub(super) fn works_of_stages(&self, pipeline: &Pipeline) -> Works {
+        let cell = self.of_micro_batches();
+        cell.operators_of_rank(&pipeline.order(), 0).works(&cell.workload())
     }
 
     /// The operators of all stages of a rank.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::device::{Ceilings, DeviceInfo};
-use crate::measure::{Estimate, Measurement};
+use crate::measure::{Estimate, Measurement, largest_memory};
 use crate::ops::cost::Flops;
 use crate::recipe::{Cell, RecipeError};
 use crate::words::Settings;
@@ -17,9 +17,9 @@ use crate::words::text::hex;
 
 /// Rises when a field changes its meaning or cells get a key. Since 2 cells are whole; before, keys with their
 /// default were left out. Before 3 attention was in blocks, whatever `ops.fused_attention` says. Before 4 every
-/// parameter was trained, and there were no tasks. Before 5 the loss of few tokens in bf16 kept other bytes. Rows of older
-/// formats are read, those of newer ones are not.
-pub const FORMAT: u32 = 5;
+/// parameter was trained, and there were no tasks. Before 5 the loss of few tokens in bf16 kept other bytes. Before 6
+/// the memory of a cell with ranks was that of the first rank. Rows of older formats are read, those of newer ones are not.
+pub const FORMAT: u32 = 6;
 
 /// How a cell ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
@@ -171,6 +171,9 @@ impl Row {
             return Ok(self);
         }
         let cell = Cell::from_json(&self.cell)?.to_json();
+        if let Some(measurement) = &mut self.measurement {
+            measurement.memory = largest_memory(&measurement.ranks).unwrap_or(measurement.memory);
+        }
         Ok(Self { cell, format: FORMAT, ..self })
     }
 
@@ -187,7 +190,7 @@ mod time_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Load, Loading};
+    use crate::measure::{Load, Loading, RankRecord};
     use crate::run::testing;
 
     #[test]
@@ -221,6 +224,30 @@ mod tests {
         let read = row(false.into()).in_this_format().unwrap();
         assert_eq!(read.cell, testing::recipe().cells[0].to_json());
         assert!(row(true.into()).in_this_format().is_err());
+    }
+
+    /// The first rank of a pipeline need not be the one that needs the most.
+    #[test]
+    fn the_memory_of_ranks_is_that_of_the_rank_with_the_most() {
+        let memory = |live_peak| crate::measure::MemoryUse { live_peak, ..Default::default() };
+        let record = |rank: usize, live_peak| RankRecord {
+            rank,
+            memory: memory(live_peak),
+            step_seconds: 1.0,
+            sent_bytes: 0.0,
+            exchange_seconds: 0.0,
+            exposed_seconds: 0.0,
+            stages: Vec::new(),
+            timeline: Vec::new(),
+        };
+        let measurement = Measurement {
+            memory: memory(5),
+            ranks: vec![record(0, 5), record(1, 9), record(2, 7)],
+            ..testing::measurement(1.0)
+        };
+        let row = Row::new(&testing::recipe().cells[0], &testing::environment(), Status::Ok, String::new());
+        let row = Row { format: FORMAT - 1, measurement: Some(measurement), ..row }.in_this_format().unwrap();
+        assert_eq!(row.measurement.unwrap().memory.live_peak, 9);
     }
 
     #[test]

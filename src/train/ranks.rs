@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Measured, RankRecord, Span, StageTime};
+use crate::measure::{Measured, RankRecord, Span, StageTime, largest_memory};
 use crate::parallel::Groups;
 use crate::world::{Traffic, World};
 
@@ -14,8 +14,8 @@ struct Told {
     record: RankRecord,
 }
 
-/// Sums the losses of all replicas' shares, and returns a record of each rank; none in a world of one. `traffic`: of the
-/// measured steps. `stages`, `timeline`: the times of a pipeline's stages, and its last step.
+/// Sums the losses of all replicas' shares, and returns a record of each rank; none in a world of one. The memory of the
+/// cell becomes that of the rank with the most. `traffic`: of the measured steps. `stages`, `timeline`: the times of a pipeline's stages, and its last step.
 pub fn together(
     world: &World,
     groups: &Groups,
@@ -53,6 +53,7 @@ pub fn together(
     let mut records: Vec<RankRecord> = records.collect();
     let spans = || records.iter().flat_map(|record| &record.timeline);
     let first = spans().map(|span| span.start).fold(f64::INFINITY, f64::min);
+    measured.memory = largest_memory(&records).expect("there are ranks");
     for span in records.iter_mut().flat_map(|record| &mut record.timeline) {
         (span.start, span.end) = (span.start - first, span.end - first);
     }

@@ -16,7 +16,9 @@ impl Operators {
     /// no work of the device.
     fn update(&self, workload: &Workload) -> Works {
         let Workload { optimizer, precision, offload, .. } = *workload;
-        let parameters = self.trained();
+        // Replicas that divide parameters or their state update a part each.
+        let part = workload.shard.map_or(1, |shard| shard.ranks);
+        let parameters = self.trained() / part;
         let none = matches!(optimizer, OptimizerConfig::None(_)) || offload.optimizer == Memory::Host;
         let bytes = 3 * parameters * precision.stored_bytes() + 2 * self.state_bytes(workload);
         let bytes = if none { 0.0 } else { bytes as f64 };
@@ -50,6 +52,16 @@ mod tests {
         // Weight, gradient and two moments are read, weight and moments written.
         assert_eq!(update("adamw"), 28.0 * parameters);
         assert_eq!(update("none"), 0.0);
+    }
+
+    /// The update of a replica is that of one process, since each updates everything.
+    #[test]
+    fn a_replica_works_on_its_share_of_the_batch() {
+        let of = |more: &str| works(&format!("optimizer = {{ kind = \"adamw\" }}\n{more}"));
+        let (one, two) = (of(""), of("[parallel]\ndata = 2"));
+        let operations = |works: &Works| works[OperatorName::Swiglu].backward.operations;
+        assert_eq!(operations(&one), 2.0 * operations(&two));
+        assert_eq!(one[OperatorName::Update].optimizer, two[OperatorName::Update].optimizer);
     }
 
     #[test]
