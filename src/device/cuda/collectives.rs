@@ -291,6 +291,8 @@ impl Collectives {
     pub fn crossed(&self) -> Crossed {
         let deadline = Instant::now() + GRACE;
         self.gpu.context.bind();
+        // Otherwise CubeCL's thread may not come to what waits for the last operations.
+        self.gpu.stream().hurry();
         loop {
             let mut state = self.shared.lock();
             state.fold();
