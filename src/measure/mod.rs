@@ -116,6 +116,16 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// On how many devices it was measured; `None` where ranks may have shared GPUs.
+    pub fn devices(&self) -> Option<usize> {
+        match self.paths.get("ranks") {
+            None => Some(1),
+            // Each rank has a GPU of its own.
+            Some(way) if way.starts_with("NCCL") => Some(self.ranks.len()),
+            Some(_) => None,
+        }
+    }
+
     /// The dotted key of a number that is not finite, which no row could hold.
     pub fn not_finite(&self) -> Option<String> {
         fn has_null(value: &Value) -> bool {
@@ -144,6 +154,27 @@ impl Measurement {
 mod tests {
     use super::*;
     use crate::run::testing;
+
+    #[test]
+    fn ranks_by_nccl_have_a_device_each() {
+        let record = |rank| RankRecord {
+            rank,
+            memory: MemoryUse::default(),
+            step_seconds: 1.0,
+            sent_bytes: 0.0,
+            exchange_seconds: 0.0,
+            exposed_seconds: 0.0,
+            stages: Vec::new(),
+            timeline: Vec::new(),
+        };
+        let of = |way: Option<&str>| Measurement {
+            paths: way.map(|way| ("ranks".to_string(), way.to_string())).into_iter().collect(),
+            ranks: vec![record(0), record(1)],
+            ..testing::measurement(1.0)
+        };
+        let ways = [None, Some("NCCL 2.28.3"), Some("sockets, through the host's memory")];
+        assert_eq!(ways.map(|way| of(way).devices()), [Some(1), Some(2), None]);
+    }
 
     #[test]
     fn a_number_that_is_not_finite_is_named_wherever_it_stands() {

@@ -48,10 +48,11 @@ pub fn holm(p_values: &[f64], level: f64) -> Vec<bool> {
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
     let mut found = vec![false; p_values.len()];
     for (place, test) in order.into_iter().enumerate() {
-        if p_values[test] > level / (p_values.len() - place) as f64 {
+        // A p-value that is no number, which comes last, finds nothing.
+        found[test] = p_values[test] <= level / (p_values.len() - place) as f64;
+        if !found[test] {
             break;
         }
-        found[test] = true;
     }
     found
 }
@@ -132,6 +133,7 @@ mod tests {
         // 0.05/4 = 0.0125, 0.05/3 = 0.0167, 0.05/2 = 0.025: the third fails, so the fourth does too.
         assert_eq!(holm(&[0.016, 0.001, 0.03, 0.026], 0.05), [true, true, false, false]);
         assert!(holm(&[], 0.05).is_empty());
+        assert_eq!(holm(&[f64::NAN, 0.001], 0.05), [false, true]);
     }
 
     #[test]

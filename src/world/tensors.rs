@@ -9,7 +9,7 @@ use itertools::Itertools;
 
 use super::group::{Group, Ticket};
 use crate::device::cuda::nccl::Collective;
-use crate::device::cuda::{Collectives, Mark, Pending, buffer, put, tensor};
+use crate::device::cuda::{Collectives, Mark, Pending, buffer, copied, put, tensor};
 use crate::words::DeviceId;
 
 /// A flat tensor on its way.
@@ -269,10 +269,8 @@ impl Arriving {
         let is_ours = self.is_ours;
         match self.way {
             Way::Gpus(pending) => Some(pending.wait()).filter(|_| is_ours),
-            // A copy, so that the memory of the other parts is freed.
-            Way::OwnPart(pending, own) => {
-                Some(pending.wait().narrow(0, own.start, own.len()).mul_scalar(1.0))
-            }
+            // The memory of the other parts is freed.
+            Way::OwnPart(pending, own) => Some(tensor(copied(&buffer(pending.wait()), own))),
             Way::Parts(ticket, dtype, device) => {
                 let parts = ticket.wait();
                 let count = parts.iter().map(Vec::len).sum::<usize>() / dtype.size();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use burn::tensor::{DType, Tensor};
 use runner::device::cuda::nccl::{self, Collective};
-use runner::device::cuda::{Collectives, Crossed, Gpu, Pending, count};
+use runner::device::cuda::{Collectives, Crossed, Gpu, Pending, Usage, buffer, copied, count, tensor};
 use runner::ops::flat::{ALIGNED, laid_out, part};
 use runner::ops::rounded;
 
@@ -224,6 +224,24 @@ fn two_gpus_sum_what_their_kernels_have_just_written() {
     on_gpu(|_, checks| match count() {
         0 | 1 => println!("skipped: there is one GPU, and two ranks need one each"),
         _ => of_ranks(2, checks),
+    });
+}
+
+/// Each rank keeps its part of the sums alone.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_copied_part_leaves_the_rest_to_be_freed() {
+    on_gpu(|gpu, checks| {
+        let numbers: Vec<f32> = (0..COUNT).map(|i| i as f32).collect();
+        let whole = Tensor::<1>::from_data(numbers.as_slice(), (&gpu.burn(), DType::F32));
+        gpu.synchronize();
+        let before = Usage::now(gpu).live;
+        let part = tensor::<1>(copied(&buffer(whole), COUNT / 2..COUNT));
+        gpu.synchronize();
+        let freed = before.saturating_sub(Usage::now(gpu).live);
+        checks.verdict("bytes freed", freed == 2 * COUNT as u64, &format!("{freed} of {}", 2 * COUNT));
+        let part = part.into_data().try_into_vec::<f32>().expect("fp32");
+        checks.verdict("its values", part == numbers[COUNT / 2..], "others");
     });
 }
 

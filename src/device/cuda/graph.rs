@@ -58,6 +58,15 @@ impl Place {
     }
 }
 
+/// When it is dropped, this thread's stream takes memory from the pools again.
+struct FromPools(&'static Gpu);
+
+impl Drop for FromPools {
+    fn drop(&mut self) {
+        self.0.stream().allocate(MemoryAllocationMode::Auto);
+    }
+}
+
 /// How often what is recorded runs before, at the most.
 const FIRST_RUNS: usize = 4;
 
@@ -65,9 +74,9 @@ impl Gpu {
     /// What `make` makes, in memory of exactly its size that stays where it is: for what recorded launches write.
     pub fn in_place<T>(&'static self, make: impl FnOnce() -> T) -> T {
         self.stream().allocate(MemoryAllocationMode::Persistent);
-        let made = make();
-        self.stream().allocate(MemoryAllocationMode::Auto);
-        made
+        // Also where `make` panics.
+        let _end = FromPools(self);
+        make()
     }
 
     /// Runs `work` several times on this thread's stream. The first times compute: they compile what is to be compiled and

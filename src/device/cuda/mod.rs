@@ -61,7 +61,7 @@ use copies::{CopyStream, Slot};
 pub use driver::{compute_capability, count};
 use events::Later;
 pub use events::{Event, Mark, Stamp};
-pub use flat::{part, put};
+pub use flat::{copied, part, put};
 pub use graph::{Graph, Input, Place, Run, write_zeros};
 pub use largest::largest;
 pub use loss::{Part, losses_and_gradients};
