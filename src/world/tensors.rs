@@ -44,7 +44,7 @@ enum Way {
     /// The tensors of all ranks in their order, of this type, for this device.
     Parts(Ticket<Vec<Vec<u8>>>, DType, Device),
     /// This rank's own tensor, which the others copy.
-    Own(Ticket<Vec<u8>>, Tensor<1>),
+    Own(Ticket<Vec<u8>>, Box<Tensor<1>>),
 }
 
 impl Group {
@@ -121,7 +121,7 @@ impl Group {
             }
             None if is_own => {
                 let bytes = own.clone().into_data().as_bytes().to_vec();
-                Way::Own(self.broadcast(name, root, bytes), own)
+                Way::Own(self.broadcast(name, root, bytes), own.into())
             }
             None => Way::Bytes(self.broadcast(name, root, Vec::new()), dtype, device),
         };
@@ -294,7 +294,7 @@ impl Arriving {
             }
             Way::Own(ticket, own) => {
                 ticket.wait();
-                Some(own)
+                Some(*own)
             }
         }
     }
