@@ -14,7 +14,7 @@ use super::table::{Comparison, Line};
 use super::terminal::ruled;
 use super::timelines::trace;
 use crate::device::Ceilings;
-use crate::device::trace::{Activity, KernelTime, Profile};
+use crate::device::trace::{Activity, EXCHANGE, KernelTime, Profile};
 use crate::measure::Phase;
 use crate::ops::cost::{Work, Works};
 use crate::ops::name::OperatorName;
@@ -63,6 +63,8 @@ pub struct StepProfile {
     /// Whether the trace knows operators; else kernels are grouped by what their names show.
     operators: bool,
     on_cpu: bool,
+    /// Whether the measured steps were graphs.
+    graph: bool,
 }
 
 impl StepProfile {
@@ -110,7 +112,7 @@ impl StepProfile {
             step,
         });
         let kernels = kernels.into_iter().map(|kernel| (kernel, step)).collect();
-        Some(Self { parts: lines, kernels, operators, on_cpu })
+        Some(Self { parts: lines, kernels, operators, on_cpu, graph: cell.train.graph })
     }
 
     /// The table of the operators; `name`: what the cell is called.
@@ -128,7 +130,11 @@ impl StepProfile {
         });
         let Defined { caption, columns, .. } =
             Defined::named(if self.operators { "operators" } else { "kernel_classes" });
-        Table::new(&format!("{name}: {caption}"), rows, &frame, columns).expect("a step has a line")
+        let exchanges = self.parts.iter().any(|part| part.name == EXCHANGE);
+        let beside = if exchanges { BESIDE } else { "" };
+        let launched = if self.graph { LAUNCHED } else { "" };
+        Table::new(&format!("{name}: {caption}{launched}{beside}"), rows, &frame, columns)
+            .expect("a step has a line")
     }
 
     /// The `top` kernels that took longest; `None` on the CPU, which records operators, not kernels.
@@ -144,6 +150,13 @@ impl StepProfile {
         if self.on_cpu { None } else { Table::new(caption, rows, &frame, columns) }
     }
 }
+
+/// Of a cell with `train.graph`, whose graph is gone after its measured steps.
+pub const LAUNCHED: &str = " The traced step was launched kernel by kernel, not as a graph.";
+
+/// Of a cell with ranks.
+const BESIDE: &str =
+    " Exchange between ranks runs next to kernels that compute; while only it runs, the device is idle.";
 
 /// The floors of a cell's operators on its row's device.
 struct Floors {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::charts::{self, Chart};
 use super::document::Element;
-use super::profile::StepProfile;
+use super::profile::{LAUNCHED, StepProfile};
 use super::table::Comparison;
 use crate::device::trace::{Activity, Summary, read_chrome_trace};
 use crate::residence::Strategy;
@@ -80,7 +80,11 @@ impl Timelines {
                     let summary = Summary::new(&activities);
                     let mut chart = chart.filter(|_| says_more(&activities, summary.as_ref()));
                     let longer = summary.as_ref().and_then(|summary| unlike_measured(comparison, i, summary));
-                    chart.iter_mut().for_each(|chart| chart.caption.extend(longer.clone()));
+                    let launched = if line.cell.train.graph { LAUNCHED } else { "" };
+                    chart.iter_mut().for_each(|chart| {
+                        chart.caption.push_str(launched);
+                        chart.caption.extend(longer.clone());
+                    });
                     if line.cell.offload.moves() {
                         moving.push((i, activities.clone()));
                     }

@@ -188,7 +188,7 @@ unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Record> {
                 let kernel = record.cast::<cupti::CUpti_ActivityKernel9>();
                 let name = CStr::from_ptr((*kernel).name).to_string_lossy();
                 let activity = Activity {
-                    kind: ActivityKind::Kernel,
+                    kind: ActivityKind::of_kernel(&name),
                     name: name.chars().take(NAME).collect(),
                     operator: None,
                     stream: (*kernel).streamId,

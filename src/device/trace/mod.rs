@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub use crossings::{Mark, crossings};
 pub use host::HostRecording;
 pub use host_work::{follow_host_work, note_host_work, take_host_work};
-pub use profile::{KernelTime, Part, Profile};
+pub use profile::{EXCHANGE, KernelTime, Part, Profile};
 pub use scope::{Follower, Scope, follow};
 pub use summary::{Summary, Transfers, span};
 
@@ -42,7 +42,10 @@ pub const HOST: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActivityKind {
+    /// It computes.
     Kernel,
+    /// A kernel of NCCL: it moves data between ranks, or waits for another rank.
+    Exchange,
     HostToDevice,
     DeviceToHost,
     DeviceToDevice,
@@ -50,6 +53,13 @@ pub enum ActivityKind {
     HostUpdate,
     /// A place in the stream of the kernels, a [`Mark`]; it computes nothing.
     Mark,
+}
+
+impl ActivityKind {
+    /// Of the kernel of this name, which may be mangled.
+    pub fn of_kernel(name: &str) -> Self {
+        if name.contains("ncclDevKernel") { Self::Exchange } else { Self::Kernel }
+    }
 }
 
 /// What a trace says of an activity besides its name and times.
@@ -112,7 +122,9 @@ pub fn read_chrome_trace(text: &str) -> Result<Vec<Activity>, String> {
         let end = start + nanoseconds(event.dur)?;
         let Event { name, cat, tid, args, .. } = event;
         let Arguments { bytes, operator } = args;
-        Ok(Activity { kind: cat, name, operator, stream: tid, start, end, bytes })
+        // Traces were once written without this kind.
+        let kind = if cat == ActivityKind::Kernel { ActivityKind::of_kernel(&name) } else { cat };
+        Ok(Activity { kind, name, operator, stream: tid, start, end, bytes })
     };
     trace.events.into_iter().enumerate().filter(|(_, event)| event["ph"] == "X").map(read).collect()
 }
@@ -123,6 +135,16 @@ mod tests {
 
     fn activity(kind: ActivityKind, stream: u32, start: u64, end: u64) -> Activity {
         Activity { kind, name: "x".into(), operator: None, stream, start, end, bytes: 0 }
+    }
+
+    /// Also in a trace that was written before they were told apart.
+    #[test]
+    fn kernels_of_nccl_compute_nothing() {
+        let name = "_Z22ncclDevKernel_SendRecv24ncclDevKernelArgsStorageILm4096EE";
+        let activity = Activity { name: name.into(), ..activity(ActivityKind::Kernel, 1, 0, 5) };
+        let read = read_chrome_trace(&chrome_trace(&[activity]).to_string()).unwrap();
+        assert_eq!(read[0].kind, ActivityKind::Exchange);
+        assert_eq!(ActivityKind::of_kernel("nvjet_sm90"), ActivityKind::Kernel);
     }
 
     #[test]

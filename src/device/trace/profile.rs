@@ -53,12 +53,14 @@ struct Interval {
 impl Profile {
     /// `None` when nothing ran.
     pub fn new(activities: &[Activity]) -> Option<Self> {
-        let computes = |a: &&Activity| matches!(a.kind, ActivityKind::Kernel | ActivityKind::DeviceToDevice);
+        let runs = |a: &&Activity| {
+            matches!(a.kind, ActivityKind::Kernel | ActivityKind::DeviceToDevice | ActivityKind::Exchange)
+        };
         let intervals = intervals(activities)?;
         let (first, last) = (intervals.first()?.start, intervals.last()?.end);
         // What begins behind the last phase belongs to no step.
         let place = |a: &Activity| intervals.iter().position(|interval| a.start < interval.end);
-        let placed = || activities.iter().filter(computes).filter_map(|a| Some((a, place(a)?)));
+        let placed = || activities.iter().filter(runs).filter_map(|a| Some((a, place(a)?)));
         let mut parts: BTreeMap<(usize, Option<&str>), (usize, u64)> = BTreeMap::new();
         let mut kernels: BTreeMap<(String, usize, Option<&str>), (usize, u64)> = BTreeMap::new();
         let mut ran: Vec<Vec<(u64, u64)>> = intervals.iter().map(|_| Vec::new()).collect();
@@ -66,8 +68,13 @@ impl Profile {
             let phase = order(intervals[at].phase);
             let add =
                 |(count, time): &mut (usize, u64)| (*count, *time) = (*count + 1, *time + a.end - a.start);
-            add(parts.entry((phase, a.operator.as_deref())).or_default());
-            add(kernels.entry((short_name(&a.name), phase, a.operator.as_deref())).or_default());
+            let exchanges = a.kind == ActivityKind::Exchange;
+            let operator = if exchanges { Some(EXCHANGE) } else { a.operator.as_deref() };
+            add(parts.entry((phase, operator)).or_default());
+            add(kernels.entry((short_name(&a.name), phase, operator)).or_default());
+            if exchanges {
+                continue;
+            }
             // A kernel may run on behind the mark that another stream's kernels end at.
             ran[at].push((a.start, a.end.min(intervals[at].end).max(a.start)));
         }
@@ -106,6 +113,10 @@ impl Profile {
         })
     }
 }
+
+/// The name of what moves data between ranks. It runs next to kernels that compute, and while nothing else runs the device
+/// is idle.
+pub const EXCHANGE: &str = "exchange between ranks";
 
 /// In the order of a step; a trace without marks has the last alone.
 const PHASES: [Option<Phase>; 4] =

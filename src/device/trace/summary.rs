@@ -8,7 +8,7 @@ pub struct Summary {
     /// Nanoseconds from the start of the first activity to the end of the last.
     pub span: u64,
     pub kernels: usize,
-    /// The share of the span during which a kernel ran.
+    /// The share of the span during which a kernel ran that computes.
     pub busy_share: f64,
     /// Nanoseconds of the longest time in which nothing ran.
     pub longest_idle: u64,
@@ -16,6 +16,9 @@ pub struct Summary {
     pub to_host: Transfers,
     /// [`hidden_transfer_share`]
     pub hidden_share: Option<f64>,
+    /// The share of the time in which ranks exchanged something, or waited for it, during which a kernel ran too; `None`
+    /// without exchanges.
+    pub hidden_exchange: Option<f64>,
 }
 
 /// All copies in one direction.
@@ -53,6 +56,7 @@ impl Summary {
             to_device: transfers(ActivityKind::HostToDevice),
             to_host: transfers(ActivityKind::DeviceToHost),
             hidden_share: hidden_transfer_share(activities),
+            hidden_exchange: hidden(activities, |kind| kind == ActivityKind::Exchange),
         })
     }
 }
@@ -66,11 +70,15 @@ pub fn span(activities: &[Activity]) -> Option<(u64, u64)> {
 /// The share of the time in which data crossed the bus during which a kernel ran too; `None`
 /// without such copies. Overlapping copies count once.
 pub fn hidden_transfer_share(activities: &[Activity]) -> Option<f64> {
-    let over_the_bus = |kind| matches!(kind, ActivityKind::HostToDevice | ActivityKind::DeviceToHost);
-    let transfers = spans(activities, over_the_bus);
+    hidden(activities, |kind| matches!(kind, ActivityKind::HostToDevice | ActivityKind::DeviceToHost))
+}
+
+/// The share of the time in which activities of these kinds ran during which a kernel ran too; `None` without any.
+fn hidden(activities: &[Activity], kinds: impl Fn(ActivityKind) -> bool) -> Option<f64> {
+    let those = spans(activities, kinds);
     let kernels = spans(activities, |kind| kind == ActivityKind::Kernel);
-    let total = length(&transfers);
-    (total > 0).then(|| common(&transfers, &kernels) as f64 / total as f64)
+    let total = length(&those);
+    (total > 0).then(|| common(&those, &kernels) as f64 / total as f64)
 }
 
 /// Nanoseconds that lie in both of two lists of sorted disjoint spans.
@@ -133,6 +141,19 @@ mod tests {
         assert_eq!(hidden_transfer_share(&activities[..3]), None);
     }
 
+    /// A rank that waits is not busy.
+    #[test]
+    fn exchanges_are_no_computation() {
+        use ActivityKind::*;
+        let summary = Summary::new(&[
+            activity(Kernel, 1, 0, 40),
+            activity(Exchange, 2, 20, 60),
+            activity(Kernel, 1, 80, 100),
+        ]);
+        let Summary { kernels, busy_share, hidden_exchange, .. } = summary.unwrap();
+        assert_eq!((kernels, busy_share, hidden_exchange), (2, 0.6, Some(0.5)));
+    }
+
     #[test]
     fn a_summary_by_hand() {
         use ActivityKind::*;
@@ -157,6 +178,7 @@ mod tests {
             longest_idle: 400,
             // 350..400 and 500..550 of 350..550 and 1000..1100.
             hidden_share: Some(100.0 / 300.0),
+            hidden_exchange: None,
         };
         assert_eq!(summary, Some(expected));
         assert_eq!(Transfers { count: 2, bytes: 3000, time: 200 }.rate(), Some(15e9));

@@ -23,10 +23,11 @@ pub enum Family {
     ToHost,
     OnDevice,
     OnHost,
+    Exchange,
 }
 
 /// Name and colour, in the order of the legend and of [`Family`].
-const FAMILIES: [(Family, &str, usize); 8] = [
+const FAMILIES: [(Family, &str, usize); 9] = [
     (Family::Matmul, "matrix products", 0),
     (Family::Elementwise, "element-wise kernels", 1),
     (Family::Reduction, "reductions", 2),
@@ -35,6 +36,8 @@ const FAMILIES: [(Family, &str, usize); 8] = [
     (Family::ToHost, "copies to the host", 6),
     (Family::OnDevice, "copies on the device", 5),
     (Family::OnHost, "updates on the host", 3),
+    // Blocks do not move where there are several ranks.
+    (Family::Exchange, "exchange between ranks", 4),
 ];
 
 /// Parts of kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that show a family. The first that fits counts: cuBLASLt's
@@ -56,6 +59,7 @@ impl Family {
             ActivityKind::DeviceToHost => Self::ToHost,
             ActivityKind::DeviceToDevice => Self::OnDevice,
             ActivityKind::HostUpdate => Self::OnHost,
+            ActivityKind::Exchange => Self::Exchange,
             ActivityKind::Kernel => {
                 let name = activity.name.to_lowercase();
                 let fits = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
@@ -96,8 +100,9 @@ pub struct Lane<'t> {
 
 /// One for each stream, named after what most of its time was; computation first, then copies to the device and from it.
 pub fn lanes<'t>(activities: &[&'t Activity]) -> Vec<Lane<'t>> {
-    const NAMED: [(ActivityKind, &str); 5] = [
+    const NAMED: [(ActivityKind, &str); 6] = [
         (ActivityKind::Kernel, "compute"),
+        (ActivityKind::Exchange, "between ranks"),
         (ActivityKind::HostToDevice, "host to device"),
         (ActivityKind::DeviceToHost, "device to host"),
         (ActivityKind::DeviceToDevice, "on the device"),

@@ -189,9 +189,10 @@ fn phases(marks: &[&Activity], origin: u64) -> Vec<(&'static str, u64)> {
 }
 
 fn facts(summary: &Summary) -> String {
-    let hidden = match summary.hidden_share {
-        Some(share) => format!("{} of copy time hidden under kernels", percent(share)),
-        None => "no copies over the bus".into(),
+    let hidden = match (summary.hidden_share, summary.hidden_exchange) {
+        (Some(share), _) => format!("{} of copy time hidden under kernels", percent(share)),
+        (None, Some(share)) => format!("{} of the exchange between ranks under kernels", percent(share)),
+        (None, None) => "no copies over the bus".into(),
     };
     let facts = [
         format!("step {}", seconds(summary.span as f64 * 1e-9)),

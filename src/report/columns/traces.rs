@@ -22,6 +22,7 @@ pub const TRACES: &[Column<OfTrace>] = &[
     column("trace_bytes_to_host", "to the host", Bytes, |s| some(s.to_host.bytes)),
     column("trace_rate_to_host", "GB/s", GigabytesPerSecond, |s| s.to_host.rate()),
     column("trace_hidden", "copy time hidden", Share, |s| s.hidden_share),
+    column("trace_hidden_exchange", "exchange hidden", Share, |s| s.hidden_exchange),
 ];
 
 /// An operator in a phase of a traced step.
