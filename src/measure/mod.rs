@@ -157,19 +157,9 @@ mod tests {
 
     #[test]
     fn ranks_by_nccl_have_a_device_each() {
-        let record = |rank| RankRecord {
-            rank,
-            memory: MemoryUse::default(),
-            step_seconds: 1.0,
-            sent_bytes: 0.0,
-            exchange_seconds: 0.0,
-            exposed_seconds: 0.0,
-            stages: Vec::new(),
-            timeline: Vec::new(),
-        };
         let of = |way: Option<&str>| Measurement {
             paths: way.map(|way| ("ranks".to_string(), way.to_string())).into_iter().collect(),
-            ranks: vec![record(0), record(1)],
+            ranks: vec![RankRecord::default(); 2],
             ..testing::measurement(1.0)
         };
         let ways = [None, Some("NCCL 2.28.3"), Some("sockets, through the host's memory")];

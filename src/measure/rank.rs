@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::MemoryUse;
 
 /// One rank. Seconds and bytes are means over the measured steps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankRecord {
     pub rank: usize,
     pub memory: MemoryUse,

@@ -68,15 +68,10 @@ impl Bucket {
 
     /// Begins to sum it.
     pub fn sum(mut self, group: &Group, reduce: DataReduce, name: String) -> Summed {
-        let sum = match (reduce, self.values.pop()) {
-            (DataReduce::Rank0, Some(values)) => Sum::One(group.sum_at(name, group.first(), values)),
-            (DataReduce::AllReduce, Some(values)) if self.values.is_empty() => {
-                Sum::One(group.sum(name, values))
-            }
-            (_, last) => {
-                self.values.extend(last);
-                Sum::Each(group.sum_each(name, self.values))
-            }
+        let sum = match (self.values.len(), reduce) {
+            (1, DataReduce::AllReduce) => Sum::One(group.sum(name, self.values.remove(0))),
+            (1, DataReduce::Rank0) => Sum::One(group.sum_at(name, group.first(), self.values.remove(0))),
+            _ => Sum::Each(group.sum_each(name, self.values)),
         };
         Summed { parts: self.parts, sum }
     }

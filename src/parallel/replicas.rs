@@ -94,14 +94,11 @@ impl Replicas {
         sums.begin_rest(&self.group, self.reduce, earlier);
     }
 
-    /// Whether a graph can leave gradients to be summed: NCCL reads them where they are, on an event.
-    pub fn follow_graphs(&self) -> bool {
-        self.group.has_gpus() && self.reduce == DataReduce::AllReduce
-    }
-
-    /// Before a graph is recorded: looks at no event until it is.
-    pub fn settle(&self) {
+    /// Before a graph is recorded: whether it can leave gradients to be summed. NCCL reads them where they are, on an event.
+    /// Then no thread looks at an event until the graph is recorded.
+    pub fn settle_for_graph(&self) -> bool {
         self.group.settle();
+        self.group.has_gpus() && self.reduce == DataReduce::AllReduce
     }
 
     /// The gates of a forward that is recorded, or runs as it will be. They put what backward hands over into `buckets`.

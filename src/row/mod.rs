@@ -230,16 +230,7 @@ mod tests {
     #[test]
     fn the_memory_of_ranks_is_that_of_the_rank_with_the_most() {
         let memory = |live_peak| crate::measure::MemoryUse { live_peak, ..Default::default() };
-        let record = |rank: usize, live_peak| RankRecord {
-            rank,
-            memory: memory(live_peak),
-            step_seconds: 1.0,
-            sent_bytes: 0.0,
-            exchange_seconds: 0.0,
-            exposed_seconds: 0.0,
-            stages: Vec::new(),
-            timeline: Vec::new(),
-        };
+        let record = |rank, live_peak| RankRecord { rank, memory: memory(live_peak), ..Default::default() };
         let measurement = Measurement {
             memory: memory(5),
             ranks: vec![record(0, 5), record(1, 9), record(2, 7)],

@@ -15,7 +15,8 @@ struct Told {
 }
 
 /// Sums the losses of all replicas' shares, and returns a record of each rank; none in a world of one. The memory of the
-/// cell becomes that of the rank with the most. `traffic`: of the measured steps. `stages`, `timeline`: the times of a pipeline's stages, and its last step.
+/// cell becomes that of the rank with the most. `traffic`: of the measured steps. `stages`, `timeline`: the times of a
+/// pipeline's stages, and its last step.
 pub fn together(
     world: &World,
     groups: &Groups,

@@ -182,6 +182,10 @@ impl Collectives {
         ready: Option<&Mark>,
     ) -> Pending {
         let dtype = values.first().expect("an operation on something").dtype;
+        let once = collective == Collective::AllReduce && self.ranks <= 2;
+        assert!(!collective.sums() || once || dtype == DType::F32, "sums are in fp32");
+        let here = |values: &CubeTensor| Gpu::of(values).is_some_and(|gpu| std::ptr::eq(gpu, self.gpu));
+        assert!(values.iter().all(here), "a tensor of this rank's device");
         assert!(values.iter().all(|values| values.dtype == dtype), "tensors of one type");
         let elements: usize = values.iter().map(|values| values.meta.num_elements()).sum();
         let turn = {
@@ -237,13 +241,8 @@ impl Collectives {
     }
 
     /// The tensor in memory that the operation may use.
-    ///
-    /// # Panics
-    /// As [`begin`](Self::begin).
     fn usable(&self, collective: Collective, values: Tensor<1>) -> CubeTensor {
-        let once = collective == Collective::AllReduce && self.ranks <= 2;
-        assert!(!collective.sums() || once || values.dtype() == DType::F32, "sums are in fp32");
-        let values = match collective {
+        match collective {
             Collective::AllReduce
             | Collective::ReduceScatter { .. }
             | Collective::AllGather { .. }
@@ -253,12 +252,7 @@ impl Collectives {
             Collective::Reduce { .. } | Collective::Broadcast { .. } | Collective::Send { .. } => {
                 into_contiguous(buffer(values))
             }
-        };
-        assert!(
-            Gpu::of(&values).is_some_and(|gpu| std::ptr::eq(gpu, self.gpu)),
-            "a tensor of this rank's device"
-        );
-        values
+        }
     }
 
     /// Bytes that this rank gives the others: of a sum as around a ring.

@@ -44,8 +44,6 @@ pub struct TokenFeed {
 struct Batches {
     plan: SamplingPlan,
     collator: Arc<Collator>,
-    /// How many a step takes.
-    of_step: usize,
 }
 
 impl Batches {
@@ -60,13 +58,18 @@ impl Batches {
         Ok(Self::of(cell, samples, config, share))
     }
 
-    fn of(cell: &Cell, samples: Samples, config: SamplerConfig, share: Share) -> Self {
+    fn of(cell: &Cell, samples: Samples, mut config: SamplerConfig, share: Share) -> Self {
+        // The recipe says how samples are loaded. The host of a GPU has cores left to make a step's blocks ahead; on the
+        // CPU they would be missing to the kernels, and the batches would count as the cell's memory.
+        if !config.sampler.keeps_samples() && cell.device_id() != DeviceId::Cpu {
+            (config.num_workers, config.prefetch_factor) = (1, cell.train.accumulation_steps);
+        }
         let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
         let lengths = Arc::new(samples.lengths());
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
         let virtual_tokens = cell.tuning().virtual_count();
         let collator = Collator { samples, config, batch_size, max_length, virtual_tokens, share };
-        Self { plan, collator: Arc::new(collator), of_step: cell.train.accumulation_steps }
+        Self { plan, collator: Arc::new(collator) }
     }
 
     /// Held-out text in blocks, as in training; or in packed samples, so that every sampler gets the same tokens and as many
@@ -87,13 +90,7 @@ impl Batches {
     }
 
     fn loader(&self, start: Position, device: DeviceId) -> Loader<Prepared> {
-        let mut plan = self.plan.clone();
-        // The recipe says how samples are loaded. The host of a GPU has cores left to make a step's blocks ahead; on the
-        // CPU they would be missing to the kernels, and the batches would count as the cell's memory.
-        if !plan.config.sampler.keeps_samples() && device != DeviceId::Cpu {
-            (plan.config.num_workers, plan.config.prefetch_factor) = (1, self.of_step);
-        }
-        Loader::new(&plan, &self.collator, start, finish(device))
+        Loader::new(&self.plan, &self.collator, start, finish(device))
     }
 
     /// A batch that does not count as seen.

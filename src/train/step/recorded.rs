@@ -106,7 +106,7 @@ impl<N: Build> Step<'_, N> {
             // The next replay overwrites it after everything that reads it.
             end(Phase::Backward, Some(recorded.loss.clone()));
         }
-        let gradients = recorded.gradients.clone();
+        let (gradients, loss) = (recorded.gradients.clone(), recorded.loss.clone());
         match &self.replicas {
             None => *self.stage.residence.gradient_set() = gradients,
             Some(replicas) => {
@@ -117,8 +117,8 @@ impl<N: Build> Step<'_, N> {
             }
         }
         drop(range);
-        if let (true, Recording::Done(recorded)) = (self.train.sync_each_step, &self.recording) {
-            let _: f32 = recorded.loss.clone().into_scalar();
+        if self.train.sync_each_step {
+            let _: f32 = loss.into_scalar();
         }
         true
     }
@@ -127,11 +127,8 @@ impl<N: Build> Step<'_, N> {
         let (Some(inputs), DeviceId::Cuda(ordinal)) = (N::inputs(&batches[0]), self.device) else {
             return Recording::Refused("the launches of a step depend on its batch".into());
         };
-        if let Some(replicas) = &self.replicas {
-            if !replicas.follow_graphs() {
-                return Recording::Refused("the host sums gradients over ranks".into());
-            }
-            replicas.settle();
+        if self.replicas.as_ref().is_some_and(|replicas| !replicas.settle_for_graph()) {
+            return Recording::Refused("the host sums gradients over ranks".into());
         }
         let (scale, sums) = (self.scale(), self.sums.clone());
         let buckets = Arc::<Mutex<Vec<RecordedBucket>>>::default();
