@@ -1,6 +1,7 @@
 //! Which way of training a cell fits into some memory, and which of those is the fastest: by the estimate of memory
 //! and a model of time, before anything runs.
 
+mod launches;
 mod rates;
 mod space;
 mod time;
@@ -8,9 +9,10 @@ mod time;
 use itertools::Itertools;
 use rayon::prelude::*;
 
+pub use launches::from_launch_to_launch;
 pub use rates::Rates;
 pub use space::{AXES, candidates, keeps, with_optimizer};
-pub use time::{StepTime, step_time};
+pub use time::{StepTime, may_wait_for_host, step_time};
 
 use crate::device::Target;
 use crate::measure::Estimate;

@@ -1,12 +1,7 @@
 //! [`Rates`]: what a device and its host do in a second, measured or assumed.
 
-use std::time::Instant;
-
-use burn::tensor::{DType, Tensor};
-
+use super::launches::from_launch_to_launch;
 use crate::device::{Ceilings, Target};
-use crate::ops::Operator;
-use crate::ops::norm::norm;
 use crate::optim::host;
 use crate::words::{Compute, DeviceId};
 
@@ -21,7 +16,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Measured ceilings, and [`assumed`](Self::assumed) ones where nothing was measured.
+    /// Measured rates, and [`assumed`](Self::assumed) ones where nothing was measured.
     pub fn of(device: DeviceId, ceilings: Ceilings) -> Self {
         let assumed = Self::assumed(device);
         let other = assumed.ceilings;
@@ -34,14 +29,16 @@ impl Rates {
             host_to_device: ceilings.host_to_device.or(other.host_to_device),
             device_to_host: ceilings.device_to_host.or(other.device_to_host),
             both_ways: ceilings.both_ways.or(other.both_ways),
+            launch: ceilings.launch,
         };
-        Self { ceilings, ..assumed }
+        Self { launch: ceilings.launch.unwrap_or(assumed.launch), ceilings, ..assumed }
     }
 
-    /// With the rates of this machine's host, measured now.
+    /// With the rates of this machine's host, measured now where they are not among the ceilings.
     #[must_use]
     pub fn with_host(self, device: DeviceId) -> Self {
-        Self { host_update: host::rate_of_updates(), launch: launch(device), ..self }
+        let launch = self.ceilings.launch.unwrap_or_else(|| from_launch_to_launch(device));
+        Self { host_update: host::rate_of_updates(), launch, ..self }
     }
 
     /// Of a GPU as an H200 with its host: launches by the steps in `results/inference`, `qlora_7b` and `strong` that wait for
@@ -70,6 +67,7 @@ impl Rates {
                     host_to_device: Some(55.5e9),
                     device_to_host: Some(55.4e9),
                     both_ways: Some(50e9),
+                    launch: None,
                 },
                 host_update: 170e9,
                 launch: 23e-6,
@@ -84,28 +82,4 @@ impl Rates {
             Target::Described(_) => Self::assumed(device),
         }
     }
-}
-
-/// Seconds of the host for each kernel of forward and backward through operators too small to keep a device busy: one kernel
-/// in forward and two in backward.
-fn launch(device: DeviceId) -> f64 {
-    const OPERATORS: usize = 100;
-    const KERNELS: usize = 3;
-    let options = (&device.burn(), DType::F32);
-    let run = || {
-        let x = Tensor::<2>::ones([8, 64], options).autodiff().require_grad();
-        let weight = Tensor::<1>::ones([64], options).autodiff().require_grad();
-        let through = |x, _| norm(x, weight.clone(), None, 1e-5, DType::F32, Operator::Custom);
-        let y = (0..OPERATORS).fold(x.clone(), through);
-        let gradients = y.sum().backward();
-        drop(x.grad(&gradients).expect("x is tracked").into_data());
-    };
-    // The first compiles.
-    run();
-    let timed = |_| {
-        let start = Instant::now();
-        run();
-        start.elapsed().as_secs_f64() / (OPERATORS * KERNELS) as f64
-    };
-    (0..5).map(timed).fold(f64::INFINITY, f64::min)
 }

@@ -86,6 +86,12 @@ pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
     }
 }
 
+/// Whether a step would take longer by more than 2 % if its host were half as fast: hosts of one kind of GPU differ by as much.
+pub fn may_wait_for_host(cell: &Cell, rates: &Rates) -> bool {
+    let slower = Rates { launch: 2.0 * rates.launch, host_update: rates.host_update / 2.0, ..*rates };
+    step_time(cell, &slower).total() > 1.02 * step_time(cell, rates).total()
+}
+
 /// A cell's work at some rates.
 struct Model<'a> {
     cell: &'a Cell,
@@ -211,12 +217,7 @@ fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
     let layers = operators.blocks;
     let steps = cell.train.accumulation_steps;
     let block = operators.block_weights();
-    // A block on the CPU is copied in its memory.
-    let or_copy =
-        |rate: Option<f64>| rate.or(rates.ceilings.copy.map(|copy| copy / 2.0)).unwrap_or(f64::INFINITY);
-    let (to_device, to_host) =
-        (or_copy(rates.ceilings.host_to_device), or_copy(rates.ceilings.device_to_host));
-    let both = or_copy(rates.ceilings.both_ways);
+    let [to_device, to_host, _] = bus(rates);
     let bytes = |blocks: usize, each: u64| blocks as f64 * each as f64;
     if !cell.train.mode.trains() {
         return [bytes(steps * cell.offload.fewest_copies_of_a_forward(layers), block) / to_device, 0.0];
@@ -231,21 +232,41 @@ fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
     } as f64;
     let forward = (bytes(forward_to_device, block) / to_device).max(inputs / to_host);
     let back_in = bytes(backward_to_device, block) + bytes(gradients_to_device, gradients) + inputs;
-    let back_out = bytes(gradients_to_host, gradients);
-    if cell.offload.strategy.movement().is_some_and(|movement| movement.host_waits()) {
-        return [forward, back_in / to_device + back_out / to_host];
-    }
-    let (most, least) = (back_in.max(back_out), back_in.min(back_out));
-    // Both ways at once as long as there is something to copy both ways.
-    [forward, least / both + (most - least) / if back_in > back_out { to_device } else { to_host }]
+    [forward, crossed(cell, rates, [back_in, bytes(gradients_to_host, gradients)])]
 }
 
-/// Seconds of an update on the host that come after backward.
+/// Seconds of copies of so many bytes to the device and to the host: both ways at once as long as there is something to copy
+/// both ways, unless the host waits for each.
+fn crossed(cell: &Cell, rates: &Rates, [to_device, to_host]: [f64; 2]) -> f64 {
+    let [in_rate, out_rate, both] = bus(rates);
+    if cell.offload.strategy.movement().is_some_and(|movement| movement.host_waits()) {
+        return to_device / in_rate + to_host / out_rate;
+    }
+    let (most, least) = (to_device.max(to_host), to_device.min(to_host));
+    least / both + (most - least) / if to_device > to_host { in_rate } else { out_rate }
+}
+
+/// Bytes per second to the device, to the host, and each way at once. A block on the CPU is copied in its memory.
+fn bus(rates: &Rates) -> [f64; 3] {
+    let ceilings = &rates.ceilings;
+    [ceilings.host_to_device, ceilings.device_to_host, ceilings.both_ways]
+        .map(|rate| rate.or(ceilings.copy.map(|copy| copy / 2.0)).unwrap_or(f64::INFINITY))
+}
+
+/// Seconds of an update that come after backward, apart from the device's work: of one on the host, or of the copies of blocks
+/// that move to one on the device.
 fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
-    if cell.offload.optimizer == Memory::Device || cell.train.optimizer.rule().is_none() {
+    if cell.train.optimizer.rule().is_none() {
         return 0.0;
     }
     let operators = cell.operators();
+    if cell.offload.optimizer == Memory::Device {
+        let moving = operators.blocks - cell.offload.resident_blocks.count(operators.blocks);
+        let trained = (operators.block_trained() * cell.precision.stored_bytes()) as f64;
+        let all = if cell.offload.moves() { moving as f64 * trained } else { 0.0 };
+        // Weights and gradients come, and weights go back.
+        return crossed(cell, rates, [2.0 * all, all]);
+    }
     let stored = cell.precision.stored_bytes() as f64;
     let trained = operators.trained() as f64;
     let in_blocks = (operators.block_trained() * operators.blocks as u64) as f64;

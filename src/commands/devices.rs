@@ -2,7 +2,8 @@
 
 use miette::Result;
 
-use crate::advise::Rates;
+use crate::advise::{Rates, from_launch_to_launch};
+use crate::device::Ceilings;
 use crate::words::{Bytes, Compute, DeviceId, text};
 
 /// A column for each device: memory, measured rates of matrix products in each compute type, of copies and of updates on the
@@ -58,5 +59,10 @@ fn properties(id: DeviceId) -> Vec<(String, Option<String>)> {
 /// # Errors
 /// When the device is not there.
 pub fn ceilings(device: &str, types: &[Compute]) -> Result<String> {
-    Ok(serde_json::to_string(&super::device(device)?.ceilings(types)).expect("plain data"))
+    let device = super::device(device)?;
+    let ceilings = device.ceilings(types);
+    // The other rates are known where the device cannot run the step that this takes.
+    let launch = std::panic::catch_unwind(|| from_launch_to_launch(device)).ok();
+    let ceilings = Ceilings { launch, ..ceilings };
+    Ok(serde_json::to_string(&ceilings).expect("plain data"))
 }

@@ -63,7 +63,7 @@ pub struct DeviceInfo {
     pub compute_capability: Option<String>,
 }
 
-/// Rates measured on the device; a cell's own rates are given as shares of them.
+/// Rates measured on the device and its host; a cell's own rates are given as shares of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
     /// Operations per second of a large matrix product, by compute type; `None`: not measured.
@@ -82,6 +82,9 @@ pub struct Ceilings {
     /// Bytes per second each way while copies run both ways.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub both_ways: Option<f64>,
+    /// Seconds of the host from one kernel of a step to the next.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub launch: Option<f64>,
 }
 
 impl Ceilings {

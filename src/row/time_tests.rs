@@ -20,13 +20,18 @@ struct Timed {
     settings: Settings,
     measured: f64,
     predicted: StepTime,
+    /// Whether the prediction depends on how fast the host launches, and nothing says how fast it did.
+    waits: bool,
 }
 
 impl Timed {
     fn new(name: String, cell: &Cell, measured: f64, rates: &Rates) -> Self {
         let mut settings = cell.settings();
         settings.remove("seed");
-        Self { name, settings, measured, predicted: step_time(cell, rates) }
+        let predicted = step_time(cell, rates);
+        let slower = step_time(cell, &Rates { launch: 2.0 * rates.launch, ..*rates });
+        let waits = rates.ceilings.launch.is_none() && slower.total() > predicted.total();
+        Self { name, settings, measured, predicted, waits }
     }
 
     /// Of a row of an H200, by the rates that were measured with it; `None` of those that a prediction is not for:
@@ -82,7 +87,13 @@ fn beside_pytorch(root: &Path) -> Vec<Timed> {
 fn is_of(cell: &Cell, work: &str, setup: &str) -> bool {
     let settings = cell.settings();
     let model = settings["model.preset"].as_str().expect("a preset");
-    let sizes = format!(" {} x {}", cell.train.batch_size, cell.train.seq_len);
+    let compute: &str = cell.precision.compute.into();
+    let types = if cell.precision.autocast { format!("autocast {compute}") } else { compute.to_string() };
+    let micro_batches = match cell.train.accumulation_steps {
+        1 => String::new(),
+        several => format!(", {several} micro-batches"),
+    };
+    let sizes = format!(" {} x {}{micro_batches}", cell.train.batch_size, cell.train.seq_len);
     let kept = match (cell.checkpoint.level, cell.checkpoint.blocks) {
         (Level::Keep, 0) => None,
         (Level::Elementwise, 0) => Some("checkpoint.level = 0.5"),
@@ -94,16 +105,15 @@ fn is_of(cell: &Cell, work: &str, setup: &str) -> bool {
     let own = if own.is_empty() { "all kept".into() } else { own.join(", ") };
     let is_adapted = settings.get("tuning.method").is_some_and(|method| method == "lora");
     setup == own
-        && cell.train.accumulation_steps == 1
-        && work.starts_with(&format!("{model},"))
+        && work.starts_with(&format!("{model}, {types},"))
         && work.ends_with(&sizes)
         && work.contains("lora") == is_adapted
         && work.contains("step with") == cell.train.optimizer.rule().is_some()
 }
 
-/// Of 152 cells of an H200 that a prediction is for the mean error is at most 8 %, and 85 of 100 are within 15 %: steps that
-/// wait for the host take up to twice as long on one host as on another. Of rows that differ by their seed alone the fastest
-/// counts: the others waited for a busy host.
+/// Of the cells of an H200 that a prediction is for the mean error is at most 8 %, and 85 of 100 are within 15 %. Cells that
+/// wait for the host count where their row has its rate: the same step takes up to twice as long on one host as on another.
+/// Of rows that differ by their seed alone the fastest counts: the others waited for a busy host.
 #[test]
 fn predicted_times_are_near_what_was_measured() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -118,18 +128,28 @@ fn predicted_times_are_near_what_was_measured() {
     }
     let mut timed: Vec<Timed> = cells.into_values().collect();
     timed.sort_by(|a, b| a.name.cmp(&b.name));
-    let errors: Vec<f64> = timed.iter().map(|timed| (timed.ratio() - 1.0).abs()).collect();
     for timed in &timed {
-        let Timed { name, measured, predicted, .. } = timed;
+        let Timed { name, measured, predicted, waits, .. } = timed;
         println!(
-            "{:.2} {name}: {:.2} of {:.2} ms, {predicted:.4?}",
+            "{:.2}{} {name}: {:.2} of {:.2} ms, {predicted:.4?}",
             timed.ratio(),
+            if *waits { ", not counted" } else { "" },
             predicted.total() * 1e3,
             measured * 1e3
         );
     }
-    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
-    let near = errors.iter().filter(|error| **error <= 0.15).count() as f64 / errors.len() as f64;
-    println!("{} cells, mean error {mean:.3}, within 15 %: {near:.3}", errors.len());
-    assert!(errors.len() >= 60 && mean <= 0.08 && near >= 0.85, "{} cells, {mean}, {near}", errors.len());
+    let [(count, mean, near), waiting] = [false, true].map(|waits| errors(&timed, waits));
+    println!("{count} cells, mean error {mean:.3}, within 15 %: {near:.3}");
+    println!("{waiting:?}: cells that wait for a host of unknown rate, mean error, within 15 %");
+    assert!(count >= 60 && mean <= 0.08 && near >= 0.85, "{count} cells, {mean}, {near}");
+}
+
+/// Of the cells that wait for a host of unknown rate, or of the others: their number, the mean error, and the share of those
+/// within 15 %.
+fn errors(timed: &[Timed], waits: bool) -> (usize, f64, f64) {
+    let those = timed.iter().filter(|timed| timed.waits == waits);
+    let errors: Vec<f64> = those.map(|timed| (timed.ratio() - 1.0).abs()).collect();
+    let share = |sum: f64| sum / errors.len() as f64;
+    let near = errors.iter().filter(|error| **error <= 0.15).count();
+    (errors.len(), share(errors.iter().sum()), share(near as f64))
 }

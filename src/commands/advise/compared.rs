@@ -1,9 +1,13 @@
 //! Plans next to their measurements.
 
+use std::collections::BTreeMap;
+
+use itertools::Itertools;
+
 use crate::advise::Plan;
 use crate::row::Row;
 use crate::words::Bytes;
-use crate::words::text::{ratio, seconds, table};
+use crate::words::text::{few, ratio, seconds, table};
 
 /// A plan with the row of its cell.
 pub struct Compared {
@@ -43,19 +47,24 @@ impl Compared {
             Bytes(self.plan.estimate.total()).to_string(),
             or_none(self.peak().map(|peak| Bytes(peak).to_string())),
             or_none(self.of_memory().map(ratio)),
-            self.row.as_ref().map_or("no row".into(), |row| match row.reason.is_empty() {
-                true => row.status.to_string(),
-                false => format!("{}: {}", row.status, row.reason),
-            }),
+            self.row.as_ref().map_or("no row".into(), |row| row.status.to_string()),
         ]);
         line
     }
 }
 
-/// A line for each plan; `names`: the header of [`Compared::names`].
+/// A line for each plan, and below why some have no numbers; `names`: the header of [`Compared::names`].
 pub fn lines(names: &[&str], all: &[Compared]) -> String {
     let header = ["step, predicted", "measured", "ratio", "memory, estimated", "measured", "ratio", "status"];
-    table(&[names, &header].concat(), all.iter().map(Compared::line).collect(), names.len())
+    let table = table(&[names, &header].concat(), all.iter().map(Compared::line).collect(), names.len());
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (compared, row) in all.iter().filter_map(|compared| Some((compared, compared.row.as_ref()?))) {
+        if !row.reason.is_empty() {
+            reasons.entry(&row.reason).or_default().push(&compared.names[0]);
+        }
+    }
+    let reasons = reasons.into_iter().map(|(reason, numbers)| format!("{}: {reason}", few(numbers, 12)));
+    std::iter::once(table).chain(reasons).join("\n")
 }
 
 /// The one that took the least time.
