@@ -33,32 +33,49 @@ fn drawn(recipe: &Recipe, processes: usize, spread: f64, factor: f64, random: &m
     rows
 }
 
-/// Steps' medians of processes that did the same work, by what they did: committed rows that differ in the seed, or in a
-/// loss scale that is one constant, or are of two recipes.
-fn equal_work(folders: &[&str]) -> Vec<Vec<f64>> {
-    let mut by_work: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for folder in folders {
-        let rows = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(folder).join("rows");
-        for file in std::fs::read_dir(&rows).expect("committed rows") {
-            let text = std::fs::read(file.expect("a file").path()).expect("a row");
-            let row: Row = serde_json::from_slice(&text).expect("a row");
-            let mut cell = Cell::from_json(&row.cell).expect("a cell").to_json();
-            for key in ["seed", "measure", "save"] {
-                cell.as_object_mut().expect("a table").remove(key);
-            }
-            let scale = cell.pointer_mut("/precision/scaler/scale");
-            scale.into_iter().for_each(|scale| *scale = serde_json::Value::Null);
-            let times = by_work.entry(cell.to_string()).or_default();
-            times.extend(row.measurement.map(|m| m.step.median));
+/// Steps' medians of processes that did the same work, by what they did.
+type EqualWork = BTreeMap<String, Vec<f64>>;
+
+/// Of small steps, which wait for the host: committed rows that differ in the seed, or in a loss scale that is one constant.
+fn small_steps() -> EqualWork {
+    let rows = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext/h200/rows");
+    let mut by_work = EqualWork::new();
+    for file in std::fs::read_dir(&rows).expect("committed rows") {
+        let text = std::fs::read(file.expect("a file").path()).expect("a row");
+        let row: Row = serde_json::from_slice(&text).expect("a row");
+        let mut cell = Cell::from_json(&row.cell).expect("a cell").to_json();
+        for key in ["seed", "measure", "save"] {
+            cell.as_object_mut().expect("a table").remove(key);
         }
+        let scale = cell.pointer_mut("/precision/scaler/scale");
+        scale.into_iter().for_each(|scale| *scale = serde_json::Value::Null);
+        let times = by_work.entry(cell.to_string()).or_default();
+        times.extend(row.measurement.map(|m| m.step.median));
     }
-    by_work.into_values().filter(|times| times.len() > 1).collect()
+    by_work
 }
 
-/// The standard deviation of the logarithms within groups, pooled.
-fn spread(groups: &[Vec<f64>]) -> f64 {
+/// Of Qwen2.5-0.5B with 8,192 tokens and more, which keep a GPU at work: committed steps beside PyTorch's.
+fn large_steps() -> EqualWork {
+    let raw = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/strong/h200/raw.jsonl");
+    let text = std::fs::read_to_string(raw).expect("committed steps");
+    let runs = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a run"));
+    let mut by_work = EqualWork::new();
+    for run in runs.filter(|run| run["side"] == "runner") {
+        let [work, setup, commit] = ["/work", "/setup", "/versions/commit"]
+            .map(|key| run.pointer(key).and_then(serde_json::Value::as_str).expect("text"));
+        if work.ends_with("16 x 512") || work.ends_with("8 x 2048") {
+            let times = by_work.entry(format!("{work} {setup} {commit}")).or_default();
+            times.extend(run["ms"].as_f64());
+        }
+    }
+    by_work
+}
+
+/// The standard deviation of the logarithms within groups of several processes, pooled.
+fn spread(by_work: &EqualWork) -> f64 {
     let (mut squares, mut freedom) = (0.0, 0.0);
-    for group in groups {
+    for group in by_work.values().filter(|group| group.len() > 1) {
         let logs: Vec<f64> = group.iter().map(|time| time.ln()).collect();
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
@@ -87,17 +104,16 @@ fn told(processes: usize, spread: f64, factor: f64) -> (usize, usize) {
 
 #[test]
 fn equal_work_shows_no_difference_and_a_tenth_is_found() {
-    // A GPU at work: 0.2 %. One that waits for its host: 10 % and more.
-    let busy = spread(&equal_work(&["operators/h200", "norm/h200"]));
-    let waiting = spread(&equal_work(&["amp_wikitext/h200"]));
-    assert!((0.001..0.01).contains(&busy) && (0.05..0.3).contains(&waiting), "{busy} {waiting}");
+    // A GPU at work: 1.5 %. One that waits for its host: 10 % and more.
+    let [busy, waiting] = [large_steps(), small_steps()].map(|by_work| spread(&by_work));
+    assert!((0.005..0.03).contains(&busy) && (0.05..0.3).contains(&waiting), "{busy} {waiting}");
     for spread in [busy, waiting] {
         for processes in [2, 3, 5] {
             let (any, _) = told(processes, spread, 1.0);
             assert!(any <= 5, "{any} of 100 reports tell of a difference, {processes} processes, {spread}");
         }
     }
-    for spread in [busy, 5.0 * busy] {
+    for spread in [busy / 5.0, busy] {
         let (_, found) = told(5, spread, 1.1);
         assert!(found >= 95, "a tenth is found in {found} of 100 reports at a spread of {spread}");
     }
@@ -145,7 +161,7 @@ fn one_process_and_several_builds_are_told() {
     };
     let (told, known) = caveats(&rows);
     assert!(told.contains("one process each") && told.contains("was not measured"), "{told}");
-    assert_eq!(known, [Known::Clear; 2], "a tenth is beyond 1 % of the steps");
+    assert_eq!(known, [Known::Clear; 2], "a tenth is beyond 6 %");
     rows[2].environment.commit = "fedcba987654".into();
     let (told, known) = caveats(&rows);
     assert!(told.contains("2 builds of the runner, 0123456789ab and fedcba987654"), "{told}");

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use itertools::Itertools;
 use polars::prelude::ChunkQuantile;
 
-use super::differences::WAITING;
 use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::recipe::Cell;
@@ -13,6 +12,9 @@ use crate::row::{Environment, Row, Status};
 use crate::verify::Record;
 use crate::words::Bytes;
 use crate::words::text::{and, counted, percent, significant};
+
+/// Below this share of its rate of matrix products a GPU waits for its host more than it computes.
+const WAITING: f64 = 0.1;
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
