@@ -100,7 +100,7 @@ impl Operators {
             parts.extend(&self.last);
             return Cost::sequence(&parts).forward_alone();
         }
-        if workload.offload.moves() {
+        if workload.offload.moves() && workload.shard.is_none() {
             let Workload { offload, device, .. } = *workload;
             let moved = self.moved(workload);
             let moving = offload.moving_block(block.recomputed(), device);
@@ -117,6 +117,9 @@ impl Operators {
                 let cost = Cost::sequence(segment);
                 let cost = if recomputes { cost.recomputed() } else { cost };
                 match workload.shard {
+                    Some(sizes) if workload.offload.moves() => {
+                        sizes.moving_block(cost, stored, workload.offload, workload.device)
+                    }
                     Some(sizes) => sizes.blocks(cost, segment.len() as u64, stored, steps),
                     None if workload.adds_by_block => Cost { gradients: 0, ..cost },
                     None => cost,
@@ -129,17 +132,30 @@ impl Operators {
         Cost::sequence(&parts)
     }
 
+    /// Bytes of a block's weights and of its gradients, as they cross the bus: of this rank's parts if ranks divide them.
+    pub fn crossing(&self, workload: &Workload) -> [u64; 2] {
+        let Moved { weights, trained, stored, .. } = self.moved(workload);
+        [weights, trained * stored]
+    }
+
     /// Sizes of what moves between the host and the device.
     fn moved(&self, workload: &Workload) -> Moved {
-        let blocks = self.blocks as u64;
+        let (blocks, stored) = (self.blocks as u64, workload.precision.stored_bytes());
+        let (weights, trained, others) = match workload.shard {
+            Some(sizes) => (stored * (sizes.trained + sizes.frozen), sizes.trained, sizes.others),
+            None => {
+                let trained = self.block_trained();
+                (self.block_weights(), trained, self.trained() - trained * blocks)
+            }
+        };
         Moved {
             blocks,
             resident: workload.offload.resident_blocks.count(self.blocks) as u64,
-            weights: self.block_weights(),
-            trained: self.block_trained(),
-            others: self.trained() - self.block_trained() * blocks,
+            weights,
+            trained,
+            others,
             input: self.block.first().map_or(0, |cost| cost.input),
-            stored: workload.precision.stored_bytes(),
+            stored,
             accumulates: workload.accumulation_steps > 1,
             updates: workload.optimizer.rule().is_some(),
             state: self.state_bytes(workload),

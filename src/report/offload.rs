@@ -98,13 +98,14 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
     if !cell.train.mode.trains() {
         let copies = cell.offload.fewest_copies_of_a_forward(shape.layers);
-        let block = cell.operators().block_weights();
+        let [block, _] = cell.operators().crossing(&cell.workload());
         return Some([copies as f64 * block as f64 / ceilings.host_to_device?, 0.0]);
     }
-    let (operators, stored) = (cell.operators(), cell.precision.stored_bytes());
-    let copies = operators.fewest_copies(&cell.workload());
-    let weights = |copies: usize| copies as f64 * operators.block_weights() as f64;
-    let gradients = |copies: usize| copies as f64 * (operators.block_trained() * stored) as f64;
+    let (operators, workload) = (cell.operators(), cell.workload());
+    let copies = operators.fewest_copies(&workload);
+    let crossing = operators.crossing(&workload).map(|bytes| bytes as f64);
+    let weights = |copies: usize| copies as f64 * crossing[0];
+    let gradients = |copies: usize| copies as f64 * crossing[1];
     let to_device = weights(copies.backward_to_device) + gradients(copies.gradients_to_device);
     let to_host = gradients(copies.gradients_to_host);
     // Copies run both ways as long as there are bytes both ways; the rest, such as frozen weights, has one way to itself.
@@ -128,8 +129,7 @@ fn needed(comparison: &Comparison) -> String {
     let bytes = |i: usize| {
         let cell = comparison.lines[i].cell;
         let operators = cell.operators();
-        let gradients = operators.block_trained() * cell.precision.stored_bytes();
-        let bytes = operators.blocks as u64 * (operators.block_weights() + gradients);
+        let bytes = operators.blocks as u64 * operators.crossing(&cell.workload()).iter().sum::<u64>();
         (bytes > 0).then_some(bytes)
     };
     let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();

@@ -54,8 +54,8 @@ pub struct Residence<M> {
 }
 
 impl<M: Module> Residence<M> {
-    /// `offloaded`: the blocks that are not in the module. `clips`: whether gradients are clipped by the norm over all of
-    /// them.
+    /// `offloaded`: the blocks that are not in the module. `sharding`: the ranks that divide the parameters, if any do.
+    /// `clips`: whether gradients are clipped by the norm over all of them.
     ///
     /// # Panics
     /// When the host does not have enough memory for the state of an optimizer there.
@@ -63,7 +63,7 @@ impl<M: Module> Residence<M> {
         module: M,
         (table, offloaded): (Arc<Table>, Option<Offloaded>),
         config: &OptimizerConfig,
-        placement: Placement,
+        (placement, sharding): (Placement, Option<&Sharding>),
         clips: bool,
     ) -> Self {
         let device = placement.device;
@@ -73,28 +73,19 @@ impl<M: Module> Residence<M> {
         if let Some(blocks) = &offloaded {
             blocks.engine().begin(config, &optimizer);
         }
-        let residence =
-            Self { resident: Resident::new(module, table, optimizer), offloaded, device, ranks: None };
+        let resident = match sharding {
+            None => Resident::new(module, table, optimizer),
+            Some(sharding) => {
+                let sharded = ShardedModule::new(sharding, &module, &table, optimizer, &device.burn());
+                Resident::divided(module, table, sharded)
+            }
+        };
+        let ranks = sharding.map(|sharding| sharding.ranks.clone());
+        let residence = Self { resident, offloaded, device, ranks };
         if clips {
             residence.want_squares();
         }
         residence
-    }
-
-    /// As [`new`](Self::new), for parameters that ranks divide among them.
-    pub fn divided(
-        module: M,
-        (table, blocks): (Arc<Table>, Option<Offloaded>),
-        config: &OptimizerConfig,
-        device: DeviceId,
-        sharding: &Sharding,
-    ) -> Self {
-        if let Some(blocks) = &blocks {
-            blocks.engine().begin(config, &Optimizer::None);
-        }
-        let sharded = ShardedModule::new(sharding, &module, &table, config, &device.burn());
-        let resident = Resident::divided(module, table, sharded);
-        Self { resident, offloaded: blocks, device, ranks: Some(sharding.ranks.clone()) }
     }
 
     /// The gates of a forward, if ranks sum gradients during its backward. `last`: whether it is the last of its step.

@@ -7,14 +7,12 @@ use burn::backend::DispatchTensor;
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 
-use super::activations::Activations;
-use super::config::{Memory, Placement};
-use super::engine::{Engine, Pass, Slots};
+use super::config::Placement;
+use super::engine::{Engine, Pass};
 use super::layout::Layout;
 use super::sharded::{ShardedBlocks, Sharding};
 use super::strategy::resident;
 use super::turns::Turns;
-use crate::device::{Buffers, Side, StoreSize};
 use crate::params::source::Source;
 use crate::params::table::{Table, Tuning};
 
@@ -55,59 +53,32 @@ impl Offloaded {
         table: &Table,
         make: impl Fn(usize) -> M,
     ) -> Option<Self> {
-        let Placement { offload, device, .. } = placement;
-        let movement = offload.strategy.movement()?;
+        let movement = placement.offload.strategy.movement()?;
         let layouts = layouts(prefix, count, table);
-        let most =
-            |elements: fn(&Layout) -> usize| layouts.iter().map(|layout| elements(layout)).max().unwrap_or(0);
-        let (dtype, trainable) = (source.dtype(), most(Layout::trainable_elements));
-        let resident = offload.resident_blocks.places(count);
-        let keeps = offload.keeps_gradients(placement.accumulates, placement.updates);
-        let mut slots = Slots::new(&resident, movement.buffers(), keeps, trainable > 0);
-        let buffers = layouts.iter().zip(&resident);
-        let size = StoreSize {
-            buffers: buffers.map(|(layout, stays)| placement.buffers(*stays, layout.trainable > 0)).collect(),
-            elements: most(|layout| layout.elements),
-            trainable,
-            dtype,
-            slots: slots.weights(),
-            gradient_slots: slots.gradients(),
+        let made = layouts.clone();
+        let values = |i: usize| {
+            let values = made[i].values(&make(i)).into_iter();
+            values.map(|(part, values)| (part.first, values.into_dispatch())).collect()
         };
-        let mut store = None;
-        for (i, layout) in layouts.iter().enumerate() {
-            let block = make(i);
-            let store = store
-                .get_or_insert_with(|| device.block_store(size.clone()).unwrap_or_else(|e| panic!("{e}")));
-            let slot = slots.take(i, i, Pass::Forward);
-            let values = layout.values(&block).into_iter();
-            store.write(slot, values.map(|(part, values)| (part.first, values.into_dispatch())).collect());
-            if size.buffers[i] != Buffers::None {
-                store.send(slot, Side::Weights, i, size.elements);
-                slots.empty(slot);
-            }
-        }
-        let store = store.expect("a network has a block");
-        let device = source.device().clone().inner();
-        let waits = |block: &usize| placement.recomputes || !resident[*block];
-        let activations = (offload.activations == Memory::Host)
-            .then(|| Activations::new(placement, movement.clone(), (0..count).filter(waits).collect()));
-        let mut engine = Engine::new(store, layouts, (size, slots), movement, device, prefix);
-        engine.activations = activations;
+        let stored = (source.dtype(), source.device().clone().inner());
+        let engine = Engine::filled((placement, movement), (prefix, layouts), stored, values);
+        let resident = placement.offload.resident_blocks.places(count);
         let keeps = resident.iter().map(|stays| *stays && !placement.recomputes).collect();
-        Some(Self::of(Box::new(engine), format!("{offload:?}"), keeps, source))
+        Some(Self::of(Box::new(engine), format!("{:?}", placement.offload), keeps, source))
     }
 
     /// As [`new`](Self::new), for blocks whose weights are divided among ranks. All ranks make the same blocks, and each
-    /// keeps its part.
+    /// keeps its part, on its device or where `placement` says.
     pub fn divided<M: Module>(
-        sharding: &Sharding,
+        (sharding, placement): (&Sharding, Placement),
         prefix: &'static str,
         count: usize,
         source: &Source,
         table: &Table,
         make: impl Fn(usize) -> M,
     ) -> Self {
-        let blocks = ShardedBlocks::new(sharding, prefix, layouts(prefix, count, table), source, make);
+        let layouts = layouts(prefix, count, table);
+        let blocks = ShardedBlocks::new((sharding, placement), prefix, layouts, source, make);
         Self::of(Box::new(blocks), format!("{sharding:?}"), vec![false; count], source)
     }
 

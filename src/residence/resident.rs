@@ -55,7 +55,7 @@ impl<M: Module> Resident<M> {
     }
 
     pub fn optimizer(&self) -> &Optimizer {
-        &self.optimizer
+        self.sharded.as_ref().map_or(&self.optimizer, ShardedModule::optimizer)
     }
 
     /// The table of all parameters of the network, including those that are not in the module.

@@ -29,8 +29,8 @@ pub trait Turns: ParameterStore + Send {
     /// Ends a block's turn.
     fn leave(&mut self, block: usize);
 
-    /// Takes the gradients of the block whose turn it is, for its trainable parameters in the layout's order, and adds them
-    /// to those of earlier micro-batches.
+    /// Takes a block's gradients, during its turn in backward or after it, for its trainable parameters in the layout's
+    /// order, and adds them to those of earlier micro-batches.
     fn take_gradients(&mut self, block: usize, gradients: Vec<DispatchTensor>);
 
     /// Forgets the gradients so far.

@@ -99,10 +99,8 @@ impl<'a, N: Build> Step<'a, N> {
         let parts = (network.parameters().clone(), network.offloaded().cloned());
         let (optimizer, clips) = (&cell.train.optimizer, cell.train.clip_norm.is_some());
         let sharding = sharding(cell, groups);
-        let residence = match &sharding {
-            None => Residence::new(network, parts, optimizer, placement(cell), clips),
-            Some(sharding) => Residence::divided(network, parts, optimizer, device, sharding),
-        };
+        let home = (placement(cell), sharding.as_ref());
+        let residence = Residence::new(network, parts, optimizer, home, clips);
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());

@@ -274,7 +274,7 @@ fn what_ranks_cannot_do_is_refused_before_anything_runs() {
         ),
         (
             with("data = 2\n[offload]\nstrategy = \"overlap\""),
-            vec!["parallel.data does not go with [offload]"],
+            vec!["parallel.data goes with [offload] where ranks divide the parameters"],
         ),
         (with("data = 2\n[save]\nstate = \"s\"\nevery = 2"), vec!["in several processes is not saved"]),
     ] {

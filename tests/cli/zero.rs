@@ -106,6 +106,63 @@ fn every_stage_trains_as_one_process_does() {
     }
 }
 
+/// The parts of a rank on the host, by every strategy, or only its moments there: the losses and weights of one process,
+/// with the norm of all gradients and without, and the same bits in every run.
+#[test]
+fn parts_on_the_host_train_as_one_process_does() {
+    let grid = r#"[save]
+weights = "out/{parallel.data}-{parallel.shard}-{offload.strategy}-{offload.optimizer}-{offload.activations}"
+[[grid]]
+"parallel.data" = 1
+[[grid]]
+"parallel.data" = 3
+"parallel.shard" = ["optimizer", "gradients", "weights"]
+"offload.optimizer" = "host"
+[[grid]]
+"parallel.data" = 3
+"parallel.shard" = "weights"
+"offload.strategy" = ["overlap", "function", "naive"]
+"offload.optimizer" = ["device", "host"]
+[[grid]]
+"parallel.data" = 3
+"parallel.shard" = "weights"
+"offload.strategy" = "overlap"
+"offload.activations" = "host"
+"#;
+    let text = TRAINED.replace("batch_size = 4", "batch_size = 3").replace("steps = 50", "steps = 20");
+    // Without clipping and accumulation updates begin as gradients arrive, over the weights.
+    let at_once = text.replace("clip_norm = 0.5\n", "").replace("accumulation_steps = 2\n", "");
+    for text in [text, at_once] {
+        let place = Place::new(&format!("{text}{grid}"));
+        place.runner(&["run", "recipe.toml"]).exits(0).says(&["11 measured"]);
+        let rows = place.rows();
+        let one = rows.iter().find(|row| data(row) == 1).expect("a row of one process");
+        let folder = |row: &Value| {
+            let of =
+                |key: &str, absent: &str| setting(row, "offload", key).as_str().unwrap_or(absent).to_string();
+            let [strategy, optimizer, activations] =
+                [of("strategy", "none"), of("optimizer", "device"), of("activations", "device")];
+            let name = format!("out/{}-{}-{strategy}-{optimizer}-{activations}", data(row), shard(row));
+            place.path().join(name)
+        };
+        let expected = weights(&folder(one));
+        for row in rows.iter().filter(|row| data(row) > 1) {
+            let name = folder(row);
+            let difference = apart(&losses(row), &losses(one));
+            assert!(difference < 1e-5, "{}: {difference}", name.display());
+            let difference = distance(&weights(&name), &expected);
+            assert!(difference < 1e-4, "{}: {difference}", name.display());
+        }
+        let first: Vec<_> = rows.iter().map(|row| (losses(row), weights(&folder(row)))).collect();
+        place.runner(&["run", "recipe.toml", "--force"]).exits(0);
+        let again = place.rows();
+        for (row, bits) in rows.iter().zip(first) {
+            let same = again.iter().find(|other| other["cell"] == row["cell"]).expect("its row");
+            assert_eq!((losses(same), weights(&folder(row))), bits, "{}", folder(row).display());
+        }
+    }
+}
+
 #[test]
 fn a_stage_gives_the_same_bits_in_every_run() {
     let text = TRAINED.replace("batch_size = 4", "batch_size = 3").replace("steps = 50", "steps = 10");
@@ -247,8 +304,16 @@ fn what_cannot_be_divided_is_refused_before_anything_runs() {
             vec!["does not go with checkpoint.blocks", "remove checkpoint.blocks"],
         ),
         (
-            with("data = 2\nshard = \"weights\"\n[offload]\nstrategy = \"overlap\""),
-            vec!["parallel.data does not go with [offload]"],
+            with("data = 2\nshard = \"gradients\"\n[offload]\nstrategy = \"overlap\""),
+            vec!["does not go with offload.strategy", "use parallel.shard = \"weights\""],
+        ),
+        (
+            with("data = 2\nshard = \"weights\"\n[offload]\nstrategy = \"checkpointed\""),
+            vec!["does not go with offload.strategy", "\"overlap\""],
+        ),
+        (
+            with("data = 2\nshard = \"weights\"\n[offload]\nstrategy = \"overlap\"\nresident_blocks = 1"),
+            vec!["does not go with offload.resident_blocks"],
         ),
     ] {
         Place::new(&recipe).runner(&["check", "recipe.toml"]).exits(2).says(&parts);

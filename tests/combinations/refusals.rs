@@ -50,6 +50,7 @@ fn replicated(c: &Combination) -> bool {
 }
 
 const IN_ONE_PROCESS: &str = "trains in one process";
+const WHERE_DIVIDED: &str = "parallel.data goes with [offload] where ranks divide the parameters";
 const NOT_DIVIDED: &str = "cannot be divided among 2 ranks";
 
 /// In the order in which they are mended.
@@ -57,13 +58,28 @@ pub const REFUSALS: &[Refusal] = &[
     refusal("ranks", |c| c.has_stages() && swiglu(c), "a pipeline divides the blocks of a language model"),
     refusal("ranks", |c| c.shards() && swiglu(c), "it divides the parameters of a language model"),
     refusal("batch", |c| replicated(c) && !c.is("batch", "4 x 7"), "cannot be divided among 2 replicas"),
-    refusal("strategy", |c| replicated(c) && moves(c), "parallel.data does not go with [offload]"),
+    refusal("strategy", |c| replicated(c) && !c.shards() && moves(c), WHERE_DIVIDED),
+    refusal(
+        "strategy",
+        |c| c.shards() && !c.is("ranks", "2 weights") && moves(c),
+        "each rank has the whole weights of all blocks",
+    ),
+    refusal(
+        "strategy",
+        |c| c.is("ranks", "2 weights") && c.is("strategy", "checkpointed"),
+        "blocks come from all ranks and from the host by one operator",
+    ),
+    refusal(
+        "resident blocks",
+        |c| c.is("ranks", "2 weights") && moves(c) && !c.is("resident blocks", "0"),
+        "the parts of all blocks move",
+    ),
     refusal("strategy", |c| c.divides_layers() && moves(c), "parallel.tensor does not go with [offload]"),
     refusal("strategy", |c| c.has_stages() && moves(c), "a stage keeps its blocks on the device"),
     refusal(
         "optimizer's place",
-        |c| replicated(c) && c.is("optimizer's place", "host"),
-        "parallel.data does not go with [offload]",
+        |c| replicated(c) && !c.shards() && c.is("optimizer's place", "host"),
+        WHERE_DIVIDED,
     ),
     refusal(
         "optimizer's place",

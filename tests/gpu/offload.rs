@@ -40,7 +40,8 @@ fn order_of_slots() {
                 Placement { offload, device: DEVICE, accumulates: false, updates: false, recomputes: false };
             let network = model.network(64, &source, computation, (Some(placement), None), Parts::Whole);
             let parts = (network.parameters().clone(), network.offloaded().cloned());
-            let residence = Residence::new(network, parts, &OptimizerConfig::default(), placement, false);
+            let residence =
+                Residence::new(network, parts, &OptimizerConfig::default(), (placement, None), false);
             if early {
                 residence.follow(Arc::new(RefillsEarly));
             }

@@ -85,6 +85,8 @@ impl Operators {
         let always = Moment::workspace(standing.total()) + slots;
         // Those that wait for the next micro-batch, and for the update: parts, where ranks divide them.
         let parts = match workload.shard {
+            // Those of blocks wait on the host.
+            Some(sizes) if offload.moves() => 4 * sizes.others,
             Some(sizes) => sizes.gradients(),
             None if workload.adds_by_block => self.trained() * moved.stored,
             None => whole.gradients,
@@ -139,7 +141,14 @@ impl Operators {
         let Workload { offload, optimizer, device, precision, .. } = *workload;
         if let Some(sizes) = workload.shard {
             let stored = precision.stored_bytes();
-            let own = optimizer.workspace_bytes(device, sizes.largest(), stored, false);
+            let own = match offload.optimizer {
+                // The buffer to which the new weights come.
+                Memory::Host => stored * sizes.others,
+                Memory::Device => {
+                    offload.slot_bytes_of_an_update(&self.moved(workload), device)
+                        + optimizer.workspace_bytes(device, sizes.largest(), stored, false)
+                }
+            };
             return Moment::workspace(own + sizes.update_workspace(stored));
         }
         // A block that moves is updated as a whole, in a copy of its slot.

@@ -84,7 +84,7 @@ fn trained<F: Family>(
     let network = model.network(24, &source, computation, (Some(placement), None), Parts::Whole);
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let sgd = OptimizerConfig::Sgd(Sgd { lr: 0.1, ..Sgd::default() });
-    let mut residence = Residence::new(network, parts, &sgd, placement, false);
+    let mut residence = Residence::new(network, parts, &sgd, (placement, None), false);
     let ids: Vec<i32> = (0..48).map(|i| i * 37 % 512).collect();
     let losses = std::array::from_fn(|_| {
         let batch = on_device(Collated::of_rows(ids.clone(), &ids, 2), device);

@@ -89,14 +89,14 @@ impl<F: Family> Decoder<F> {
         let mut offloaded = None;
         let sharding = sharding.filter(|sharding| sharding.shard == Shard::Weights);
         let modules = Modules::new(&outline, source, &parts, || {
-            offloaded = match (&sharding, placement) {
-                (Some(ranks), _) => {
-                    Some(Offloaded::divided(ranks, outline.blocks, layers, source, &table, make))
+            offloaded = match (placement, &sharding) {
+                (Some(placement), Some(ranks)) => {
+                    Some(Offloaded::divided((ranks, placement), outline.blocks, layers, source, &table, make))
                 }
-                (None, Some(placement)) => {
+                (Some(placement), None) => {
                     Offloaded::new(placement, outline.blocks, layers, source, &table, make)
                 }
-                (None, None) => None,
+                (None, _) => None,
             };
             let all = if offloaded.is_some() { 0..0 } else { 0..layers };
             all.filter_map(|i| source.held(parts.has_block(i), || make(i))).collect()

@@ -75,7 +75,7 @@ fn in_segments<F: Family>(
     let network = model.network(24, &source, computation, (Some(placement), None), Parts::Whole);
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let config = OptimizerConfig::AdamW(AdamW { lr: 1e-2, ..AdamW::default() });
-    let mut residence = Residence::new(network, parts, &config, placement, clip.is_some());
+    let mut residence = Residence::new(network, parts, &config, (placement, None), clip.is_some());
     let ids: Vec<i32> = (0..192).map(|i| i * 37 % 512).collect();
     let mut last = Named::new();
     for step in 0..3 {

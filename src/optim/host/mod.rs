@@ -46,16 +46,23 @@ impl HostOptimizer {
     /// When the host has not enough memory.
     pub fn adopt<M: Module>(&mut self, module: &M) {
         each_parameter(module, |id, parameter| {
-            if !parameter.is_require_grad() {
-                return;
+            if parameter.is_require_grad() {
+                self.adopt_values(id, flat(parameter.inner().into_dispatch()));
             }
-            let (elements, dtype) = (parameter.shape().num_elements(), parameter.dtype());
-            let mut mirror = self.device.mirror(elements, dtype).unwrap_or_else(|e| panic!("{e}"));
-            mirror.send(parameter.inner().into_dispatch());
-            let adopted = self.worker.submit(id, mirror.lend(), Work::Adopt { elements, dtype }).wait();
-            mirror.give_back(adopted);
-            self.mirrors.insert(id, mirror);
         });
+    }
+
+    /// The same of one flat parameter outside of autodiff, whose state is kept under `id`.
+    ///
+    /// # Panics
+    /// As [`adopt`](Self::adopt).
+    pub fn adopt_values(&mut self, id: ParamId, values: Tensor<1>) {
+        let (elements, dtype) = (values.shape().num_elements(), values.dtype());
+        let mut mirror = self.device.mirror(elements, dtype).unwrap_or_else(|e| panic!("{e}"));
+        mirror.send(values.into_dispatch());
+        let adopted = self.worker.submit(id, mirror.lend(), Work::Adopt { elements, dtype }).wait();
+        mirror.give_back(adopted);
+        self.mirrors.insert(id, mirror);
     }
 
     /// Updates every parameter that has a gradient.
@@ -63,14 +70,28 @@ impl HostOptimizer {
         let (mut gradients, mut pending) = (gradients.into_map(), HashMap::new());
         each_parameter(&module, |id, _| {
             let Some(gradient) = gradients.remove(&id) else { return };
-            let mirror = self.mirrors.get_mut(&id).expect("parameters are adopted first");
-            mirror.send(flat(gradient).into_dispatch());
-            pending.insert(id, self.worker.submit(id, mirror.lend(), work));
+            pending.insert(id, self.begin(id, flat(gradient), work));
         });
-        update_each(module, pending, |id, parameter, pending: Pending| {
-            let mirror = self.mirrors.get_mut(&id).expect("it was sent");
-            mirror.give_back(pending.wait());
-            Tensor::from_dispatch(mirror.fetch(parameter.into_dispatch()))
-        })
+        update_each(module, pending, |id, parameter, pending: Pending| self.end(id, parameter, pending))
+    }
+
+    /// Begins the update of the parameter that was adopted under `id`, by a flat gradient of its type.
+    ///
+    /// # Panics
+    /// When it was not adopted.
+    pub fn begin(&mut self, id: ParamId, gradient: Tensor<1>, work: Work) -> Pending {
+        let mirror = self.mirrors.get_mut(&id).expect("parameters are adopted first");
+        mirror.send(gradient.into_dispatch());
+        self.worker.submit(id, mirror.lend(), work)
+    }
+
+    /// The updated parameter, where the device can in the memory of the flat one, which nobody else holds.
+    ///
+    /// # Panics
+    /// As [`Pending::wait`].
+    pub fn end(&mut self, id: ParamId, parameter: Tensor<1>, pending: Pending) -> Tensor<1> {
+        let mirror = self.mirrors.get_mut(&id).expect("it was sent");
+        mirror.give_back(pending.wait());
+        Tensor::from_dispatch(mirror.fetch(parameter.into_dispatch()))
     }
 }

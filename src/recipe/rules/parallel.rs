@@ -30,10 +30,10 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         format!("make it a multiple of {data}: it is the batch of all replicas together"),
     )?;
     Rule::refuse_if(
-        cell.offload.moves() || cell.offload.optimizer == Memory::Host,
+        cell.parallel.shard.is_none() && (cell.offload.moves() || cell.offload.optimizer == Memory::Host),
         &["parallel.data", "offload.strategy", "offload.optimizer"],
-        "parallel.data does not go with [offload]: gradients on the host are not summed over ranks",
-        "remove one of the two",
+        "parallel.data goes with [offload] where ranks divide the parameters: each has its part on the host",
+        "add shard = \"weights\" under [parallel], or remove one of the two",
     )?;
     Rule::refuse_if(
         cell.measure.gradient_histogram,

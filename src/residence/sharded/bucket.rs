@@ -11,19 +11,24 @@ use burn::backend::DispatchTensor;
 use burn::module::ParamId;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::regions::Regions;
+use super::regions::{Region, Regions};
 use crate::ops::backend::on_cuda;
 use crate::ops::flat::{laid_out, part};
+use crate::ops::narrow;
 use crate::ops::parameters::flat;
-use crate::optim::{DeviceOptimizer, StepSize, squares};
+use crate::optim::{DeviceOptimizer, squares};
+use crate::params::table::{Entry, Group};
 use crate::residence::layout::Layout;
-use crate::world::{Arriving, Group};
+use crate::world::{Arriving, Group as Ranks};
 
 /// This rank's parts of a bucket's trained and of its frozen parameters, if there are any.
 pub type Own = [Option<Tensor<1>>; 2];
 
 /// The parts of all ranks, on their way.
 pub type Gathering = [Option<Arriving>; 2];
+
+/// The names of these parts.
+const OWN: [&str; 2] = ["trained", "frozen"];
 
 const EVERY_RANK: &str = "every rank gets it";
 
@@ -36,7 +41,7 @@ pub struct Bucket {
     dtype: DType,
     /// Outside of autodiff.
     device: Device,
-    ranks: Group,
+    ranks: Ranks,
     /// This rank's part of the sums since the last update, in fp32; and the sums that are on their way.
     gradient: Option<Tensor<1>>,
     under_way: Option<Arriving>,
@@ -44,7 +49,7 @@ pub struct Bucket {
 
 impl Bucket {
     /// `dtype`: of the stored parameters.
-    pub fn new(name: String, layout: Arc<Layout>, (dtype, device): (DType, &Device), ranks: &Group) -> Self {
+    pub fn new(name: String, layout: Arc<Layout>, (dtype, device): (DType, &Device), ranks: &Ranks) -> Self {
         let regions = Regions::of(&layout, ranks.size());
         Self {
             name,
@@ -101,14 +106,20 @@ impl Bucket {
         });
     }
 
+    /// Waits for the sums, as [`settle`](Self::settle), and gives up the gradient since the last update.
+    pub fn take_gradient(&mut self) -> Option<Tensor<1>> {
+        self.settle();
+        self.gradient.take()
+    }
+
     /// Forgets the gradients so far.
     pub fn discard(&mut self) {
         (self.gradient, self.under_way) = (None, None);
     }
 
-    /// Whether there is a gradient since the last update.
-    pub fn has_gradient(&self) -> bool {
-        self.gradient.is_some()
+    /// The gradient since the last update in the type of the stored parameters.
+    pub fn gradient_as_stored(&self) -> Option<Tensor<1>> {
+        Some(narrow(self.gradient.clone()?, self.dtype))
     }
 
     /// Σ g² over this rank's part, [1] in fp32.
@@ -123,15 +134,6 @@ impl Bucket {
         }
     }
 
-    /// Updates this rank's part of the trained parameters by its gradient, which is freed.
-    ///
-    /// # Panics
-    /// When there is no gradient.
-    pub fn update(&mut self, optimizer: &mut DeviceOptimizer, own: Tensor<1>, size: &StepSize) -> Tensor<1> {
-        let gradient = self.gradient.take().expect("asked by the caller");
-        optimizer.update(self.id, own, gradient, size)
-    }
-
     /// Cuts this rank's parts out of the values of all parameters of the bucket, which are flat and outside of autodiff.
     pub fn cut(&self, values: &HashMap<ParamId, Tensor<1>>) -> Own {
         let value = |part: usize| (part, values[&self.layout.parts[part].id].clone());
@@ -139,6 +141,27 @@ impl Bucket {
             let own = region.of_rank(self.ranks.place());
             (region.own > 0).then(|| self.laid_out(own, self.dtype, region.parts.clone().map(value)))
         })
+    }
+
+    /// The layout of this rank's parts: one trained parameter and one frozen one, if there are any.
+    pub fn own_layout(&self) -> Layout {
+        let entry = |(region, name): (&Region, &str)| Entry {
+            name: name.into(),
+            shape: vec![region.own],
+            dtype: self.dtype,
+            trainable: name == OWN[0],
+            group: Group::Block(0),
+            packed: false,
+            split: None,
+        };
+        let entries = self.regions.all().into_iter().zip(OWN).map(entry).filter(|entry| entry.shape != [0]);
+        let entries: Vec<Entry> = entries.collect();
+        Layout::over(entries.iter().map(|entry| (entry, entry.name.as_str())))
+    }
+
+    /// This rank's parts, given in the order of [`own_layout`](Self::own_layout).
+    pub fn own(&self, mut parts: impl Iterator<Item = Tensor<1>>) -> Own {
+        self.regions.all().map(|region| parts.next().filter(|_| region.own > 0))
     }
 
     /// Begins to gather the parts of all ranks.
@@ -185,21 +208,20 @@ impl Bucket {
         }
     }
 
-    /// A parameter as it is stored, from the parts of all ranks.
+    /// A parameter as it is stored, from the parts of all ranks. `own` gives this rank's part of the given name, as stored.
     ///
     /// # Panics
     /// As [`settle`](Self::settle).
-    pub fn value(&self, part: usize, own: &Own) -> TensorData {
+    pub fn value(&self, part: usize, own: impl FnOnce(&str) -> Option<TensorData>) -> TensorData {
         let number = usize::from(part >= self.layout.trainable);
-        let (region, own) = (self.regions.all()[number].of_rank(self.ranks.place()), &own[number]);
+        let region = self.regions.all()[number].of_rank(self.ranks.place());
         let part = &self.layout.parts[part];
         let (from, to) = (part.first.max(region.start), (part.first + part.elements()).min(region.end));
-        let bytes = match own {
-            Some(own) if from < to => {
-                own.clone().narrow(0, from - region.start, to - from).into_data().as_bytes().to_vec()
-            }
-            _ => Vec::new(),
-        };
+        let own = if from < to { own(OWN[number]) } else { None };
+        let bytes = own.map_or_else(Vec::new, |own| {
+            let size = self.dtype.size();
+            own.as_bytes()[(from - region.start) * size..(to - region.start) * size].to_vec()
+        });
         let name = format!("{} of {}", part.name, self.name);
         let bytes = self.ranks.collect(name, bytes).wait().concat();
         TensorData::from_bytes_vec(bytes, part.shape.clone(), self.dtype)

@@ -5,7 +5,9 @@ use super::module::{UNDER_WAY, block_of};
 use super::regions::Regions;
 use crate::ops::cost::{Cost, Moment, Tensors};
 use crate::params::table::Table;
+use crate::residence::config::{Memory, Offload};
 use crate::residence::layout::Layout;
+use crate::words::DeviceId;
 
 /// Blocks gathered at once: the one whose turn it is, and the next.
 const GATHERED: u64 = 2;
@@ -109,6 +111,22 @@ impl ShardSizes {
             Shard::None | Shard::Optimizer | Shard::Gradients => {
                 Cost { gradients, backward: backward(cost.backward), ..cost }
             }
+        }
+    }
+
+    /// A block whose parts are on the host: weights and gradients of a rank are in slots or there, but for the sums that are
+    /// on their way.
+    pub fn moving_block(&self, cost: Cost, stored: u64, offload: Offload, device: DeviceId) -> Cost {
+        let sums = UNDER_WAY as u64 * 4 * self.trained;
+        // A CPU's slot takes memory when sums are put into a copy of it.
+        let slots = if device == DeviceId::Cpu { 2 * stored * self.trained } else { 0 };
+        let cost = self.blocks(cost, 1, stored, 1);
+        Cost {
+            weights: 0,
+            gradients: 0,
+            holds_input: offload.activations == Memory::Device,
+            backward: cost.backward + Moment::workspace(sums + slots),
+            ..cost
         }
     }
 

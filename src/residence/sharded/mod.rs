@@ -5,6 +5,7 @@ mod blocks;
 mod bucket;
 mod config;
 mod cost;
+mod kept;
 mod module;
 mod regions;
 #[cfg(test)]

@@ -16,7 +16,8 @@ use super::bucket::{Bucket, Gathering};
 use super::config::{Shard, Sharding};
 use crate::ops::gate::{Gates, gates};
 use crate::ops::parameters::{each_parameter, flat, update_each};
-use crate::optim::{DeviceOptimizer, GradientSet, Kept, OptimizerConfig, StepSize, Visit};
+use crate::optim::host::Work;
+use crate::optim::{GradientSet, Optimizer, StepSize, Visit};
 use crate::params::table::{Entry, Table, id};
 use crate::residence::layout::Layout;
 
@@ -33,8 +34,8 @@ pub struct ShardedModule {
     shared: Arc<Mutex<Buckets>>,
     /// Whether ranks keep only their parts of gradients from one micro-batch to the next.
     divides_gradients: bool,
-    /// `None`: there is no update.
-    optimizer: Option<DeviceOptimizer>,
+    /// Of this rank's parts.
+    optimizer: Optimizer,
 }
 
 /// Takes the gradients that the gates of a forward hand over.
@@ -50,11 +51,14 @@ struct Buckets {
 
 impl ShardedModule {
     /// Divides the module's trained parameters, which are in the table.
+    ///
+    /// # Panics
+    /// When the host does not have enough memory for the state of an optimizer there.
     pub fn new<M: Module>(
         sharding: &Sharding,
         module: &M,
         table: &Table,
-        config: &OptimizerConfig,
+        mut optimizer: Optimizer,
         device: &Device,
     ) -> Self {
         let mut trained: HashMap<ParamId, DType> = HashMap::new();
@@ -78,10 +82,17 @@ impl ShardedModule {
             parts.map(move |(part, parameter)| (parameter.id, (number, part)))
         });
         let places = places.collect();
+        if let Optimizer::OnHost(host) = &mut optimizer {
+            all.iter().for_each(|bucket| host.adopt_values(bucket.id, own(module, bucket)));
+        }
         let (whole, under_way) = (GradientSet::default(), VecDeque::new());
         let shared = Arc::new(Mutex::new(Buckets { all, places, whole, under_way }));
         let divides_gradients = sharding.shard >= Shard::Gradients;
-        Self { shared, divides_gradients, optimizer: config.rule().map(DeviceOptimizer::new) }
+        Self { shared, divides_gradients, optimizer }
+    }
+
+    pub fn optimizer(&self) -> &Optimizer {
+        &self.optimizer
     }
 
     fn buckets(&self) -> MutexGuard<'_, Buckets> {
@@ -127,51 +138,72 @@ impl ShardedModule {
     }
 
     pub fn make_states(&mut self) {
-        if let Some(optimizer) = &mut self.optimizer {
+        if let Optimizer::OnDevice(optimizer) = &mut self.optimizer {
             let buckets = self.shared.lock().expect("no panic");
             buckets.all.iter().for_each(|bucket| bucket.make_state(optimizer));
         }
     }
 
     pub fn visit_states(&mut self, visit: &mut Visit) {
-        let Some(optimizer) = &mut self.optimizer else { return };
         for bucket in &self.shared.lock().expect("no panic").all {
-            let visit = &mut |value: &str, kept: Kept<'_>| visit(&format!("{}.{value}", bucket.name()), kept);
-            optimizer.visit(bucket.id, visit);
+            self.optimizer.visit(bucket.id, bucket.name(), visit);
         }
     }
 
     /// Updates this rank's parts of the weights, and gathers those of other ranks. While one bucket is gathered, the next is
     /// updated.
-    pub fn update<M: Module>(&mut self, mut module: M, size: &StepSize) -> M {
+    pub fn update<M: Module>(&mut self, module: M, size: &StepSize) -> M {
         let mut buckets = self.shared.lock().expect("no panic");
         buckets.whole = GradientSet::default();
-        let begun = self.optimizer.as_mut().and_then(|optimizer| Some((optimizer.begin(size)?, optimizer)));
-        let Some((size, optimizer)) = begun else {
-            buckets.all.iter_mut().for_each(Bucket::discard);
-            return module;
-        };
-        let mut coming: Option<(usize, Gathering)> = None;
-        for number in 0..buckets.all.len() {
-            let bucket = &mut buckets.all[number];
-            if !bucket.has_gradient() {
-                continue;
+        match &mut self.optimizer {
+            Optimizer::None => {}
+            Optimizer::OnDevice(optimizer) => {
+                if let Some(size) = optimizer.begin(size) {
+                    return buckets.updated(module, |module, bucket, gradient| {
+                        optimizer.update(bucket.id, own(module, bucket), gradient, &size)
+                    });
+                }
             }
-            let [own, _] = bucket.cut(&values(&module, bucket));
-            let own = own.expect("a bucket has trained parameters");
-            let updated = bucket.update(optimizer, own, &size);
-            let gathering = bucket.gather(&[Some(updated), None]);
-            if let Some((earlier, gathering)) = coming.replace((number, gathering)) {
-                module = gathered(module, &buckets.all[earlier], gathering);
+            Optimizer::OnHost(host) => {
+                let work = Work::step(size);
+                let mut pending = HashMap::new();
+                for bucket in &mut buckets.all {
+                    if let Some(gradient) = bucket.gradient_as_stored() {
+                        pending.insert(bucket.id, host.begin(bucket.id, gradient, work));
+                    }
+                }
+                return buckets.updated(module, |module, bucket, _| {
+                    let pending = pending.remove(&bucket.id).expect("it has a gradient");
+                    host.end(bucket.id, own(module, bucket).zeros_like(), pending)
+                });
             }
         }
-        coming
-            .into_iter()
-            .fold(module, |module, (last, gathering)| gathered(module, &buckets.all[last], gathering))
+        buckets.all.iter_mut().for_each(Bucket::discard);
+        module
     }
 }
 
 impl Buckets {
+    /// The module with the weights of all ranks. `update` makes this rank's part of a bucket that has a gradient.
+    fn updated<M: Module>(
+        &mut self,
+        mut module: M,
+        mut update: impl FnMut(&M, &Bucket, Tensor<1>) -> Tensor<1>,
+    ) -> M {
+        let mut coming: Option<(usize, Gathering)> = None;
+        for number in 0..self.all.len() {
+            let Some(gradient) = self.all[number].take_gradient() else { continue };
+            let bucket = &self.all[number];
+            let gathering = bucket.gather(&[Some(update(&module, bucket, gradient)), None]);
+            if let Some((earlier, gathering)) = coming.replace((number, gathering)) {
+                module = gathered(module, &self.all[earlier], gathering);
+            }
+        }
+        coming
+            .into_iter()
+            .fold(module, |module, (last, gathering)| gathered(module, &self.all[last], gathering))
+    }
+
     /// Adds those of earlier micro-batches to gradients.
     fn with_earlier(&mut self, gradients: Vec<(ParamId, DispatchTensor)>) -> Vec<(ParamId, DispatchTensor)> {
         let sum = |(id, gradient): (ParamId, DispatchTensor)| match self.whole.take(id) {
@@ -204,6 +236,12 @@ impl Buckets {
             self.under_way.push_back(bucket);
         }
     }
+}
+
+/// This rank's part of a bucket's trained parameters.
+fn own<M: Module>(module: &M, bucket: &Bucket) -> Tensor<1> {
+    let [own, _] = bucket.cut(&values(module, bucket));
+    own.expect("a bucket has trained parameters")
 }
 
 /// The values of a bucket's parameters.

@@ -4,7 +4,7 @@ use crate::model::Model;
 use crate::parallel::DataReduce;
 use crate::recipe::Cell;
 use crate::recipe::rules::Checked;
-use crate::residence::Shard;
+use crate::residence::{ResidentBlocks, Shard, Strategy};
 use crate::words::Rule;
 
 const KEY: &str = "parallel.shard";
@@ -16,7 +16,8 @@ pub(super) fn check(cell: &Cell) -> Checked {
         return Ok(());
     }
     let rule = train.optimizer.rule();
-    let refused: [(&'static str, bool, &str, String); 7] = [
+    let offload = cell.offload;
+    let refused: [(&'static str, bool, &str, String); 10] = [
         (
             "parallel.data",
             cell.parallel.data == 1,
@@ -58,6 +59,24 @@ pub(super) fn check(cell: &Cell) -> Checked {
             shard == Shard::Weights && cell.checkpoint.blocks > 1,
             "with \"weights\" each block is computed again by itself, while its weights are gathered",
             "remove checkpoint.blocks, or use parallel.shard = \"gradients\"".into(),
+        ),
+        (
+            "offload.strategy",
+            offload.moves() && shard != Shard::Weights,
+            "each rank has the whole weights of all blocks, which stay on the device",
+            format!("use {KEY} = \"weights\", or remove offload.strategy"),
+        ),
+        (
+            "offload.strategy",
+            matches!(offload.strategy, Strategy::Checkpointed(_)),
+            "blocks come from all ranks and from the host by one operator",
+            "use offload.strategy = \"overlap\", \"function\" or \"naive\"".into(),
+        ),
+        (
+            "offload.resident_blocks",
+            offload.resident_blocks != ResidentBlocks::default(),
+            "the parts of all blocks move",
+            format!("remove offload.resident_blocks, or {KEY}"),
         ),
     ];
     match refused.into_iter().find(|(_, broken, ..)| *broken) {

@@ -1,0 +1,127 @@
+//! [`KeptParts`]: a rank's parts of blocks on its device, with their gradients and the optimizer's state.
+
+use std::sync::Arc;
+
+use burn::backend::DispatchTensor;
+use burn::module::ParamId;
+use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::ops::parameters::flat;
+use crate::optim::{DeviceOptimizer, Kept, Optimizer, OptimizerConfig, StepSize, Visit, squares};
+use crate::params::named::Named;
+use crate::residence::ParameterStore;
+use crate::residence::engine::Pass;
+use crate::residence::layout::Layout;
+use crate::residence::strategy::{Function, Movement};
+use crate::residence::turns::Turns;
+
+/// They are there all the time, so that nothing is done at a turn's beginning and end. Gradients stay in fp32.
+pub struct KeptParts {
+    /// Beginning of the names of the blocks' parameters.
+    prefix: &'static str,
+    blocks: Vec<KeptPart>,
+    /// `None`: there is no update.
+    optimizer: Option<DeviceOptimizer>,
+    device: Device,
+}
+
+/// The parts of a block, the trained one before the frozen one.
+struct KeptPart {
+    /// Of the optimizer's state.
+    id: ParamId,
+    layout: Arc<Layout>,
+    values: Vec<Tensor<1>>,
+    /// Of the trained part, since the last update.
+    gradient: Option<Tensor<1>>,
+}
+
+impl KeptParts {
+    /// `values`: of each block's parts in the layout's order.
+    pub fn new(
+        (prefix, layouts): (&'static str, Vec<Arc<Layout>>),
+        device: Device,
+        values: impl Fn(usize) -> Vec<Tensor<1>>,
+    ) -> Self {
+        let part = |(i, layout)| KeptPart { id: ParamId::new(), layout, values: values(i), gradient: None };
+        let blocks = layouts.into_iter().enumerate().map(part).collect();
+        Self { prefix, blocks, optimizer: None, device }
+    }
+}
+
+impl Turns for KeptParts {
+    fn begin(&mut self, config: &OptimizerConfig, _: &Optimizer) {
+        self.optimizer = config.rule().map(DeviceOptimizer::new);
+    }
+
+    fn enter(&mut self, block: usize, _: Pass) -> Vec<DispatchTensor> {
+        self.blocks[block].values.iter().map(|values| values.clone().into_dispatch()).collect()
+    }
+
+    fn leave(&mut self, _: usize) {}
+
+    fn take_gradients(&mut self, block: usize, gradients: Vec<DispatchTensor>) {
+        let Some(gradient) = gradients.into_iter().next().map(flat) else { return };
+        let earlier = &mut self.blocks[block].gradient;
+        *earlier = Some(match earlier.take() {
+            None => gradient,
+            Some(earlier) => earlier + gradient,
+        });
+    }
+
+    fn discard(&mut self) {
+        self.blocks.iter_mut().for_each(|block| block.gradient = None);
+    }
+
+    fn layout(&self, block: usize) -> &Arc<Layout> {
+        &self.blocks[block].layout
+    }
+
+    fn movement(&self) -> Arc<dyn Movement> {
+        Arc::new(Function {})
+    }
+}
+
+impl ParameterStore for KeptParts {
+    fn make_states(&mut self) {
+        let Some(optimizer) = &mut self.optimizer else { return };
+        for block in self.blocks.iter().filter(|block| block.layout.trainable > 0) {
+            optimizer.state(block.id, &[block.layout.trainable_elements()], &self.device);
+        }
+    }
+
+    fn squares(&self) -> Option<Tensor<1>> {
+        let gradients = self.blocks.iter().filter_map(|block| block.gradient.clone());
+        gradients.map(|gradient| squares(vec![gradient.into_dispatch()])).reduce(|sum, more| sum + more)
+    }
+
+    fn update(&mut self, size: &StepSize) {
+        let begun = self.optimizer.as_mut().and_then(|optimizer| Some((optimizer.begin(size)?, optimizer)));
+        let Some((size, optimizer)) = begun else { return self.discard() };
+        for block in &mut self.blocks {
+            if let Some(gradient) = block.gradient.take() {
+                let trained = block.values.remove(0);
+                block.values.insert(0, optimizer.update(block.id, trained, gradient, &size));
+            }
+        }
+    }
+
+    fn value(&mut self, name: &str) -> Option<TensorData> {
+        let (block, part) = name.strip_prefix(self.prefix)?.strip_prefix('.')?.split_once('.')?;
+        let block = self.blocks.get(block.parse::<usize>().ok()?)?;
+        Some(block.values[block.layout.find(part)?].clone().into_data())
+    }
+
+    fn visit_states(&mut self, visit: &mut Visit) {
+        let Some(optimizer) = &mut self.optimizer else { return };
+        for (i, block) in self.blocks.iter().enumerate() {
+            let name = format!("{}.{i}", self.prefix);
+            optimizer
+                .visit(block.id, &mut |value: &str, kept: Kept<'_>| visit(&format!("{name}.{value}"), kept));
+        }
+    }
+
+    /// Empty: each rank has only parts of gradients.
+    fn gradients(&mut self) -> Named {
+        Named::new()
+    }
+}
