@@ -86,10 +86,10 @@ pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
     }
 }
 
-/// Whether a step would take longer by more than 2 % if its host were half as fast: hosts of one kind of GPU differ by as much.
-pub fn may_wait_for_host(cell: &Cell, rates: &Rates) -> bool {
+/// By which share a step is longer if its host is half as fast. Hosts of one kind of GPU differ by as much.
+pub fn host_sensitivity(cell: &Cell, rates: &Rates) -> f64 {
     let slower = Rates { launch: 2.0 * rates.launch, host_update: rates.host_update / 2.0, ..*rates };
-    step_time(cell, &slower).total() > 1.02 * step_time(cell, rates).total()
+    step_time(cell, &slower).total() / step_time(cell, rates).total() - 1.0
 }
 
 /// A cell's work at some rates.

@@ -7,10 +7,10 @@ use itertools::Itertools;
 
 use super::statistics::{LEVEL, holm, welch};
 use super::table::{Comparison, Group};
-use crate::advise::{Rates, may_wait_for_host};
+use crate::advise::{Rates, host_sensitivity};
 use crate::recipe::Cell;
 use crate::words::DeviceId;
-use crate::words::text::and;
+use crate::words::text::{and, percent};
 
 /// The compared quantities: the prefix of their columns, and their name.
 pub const TIMES: [(&str, &str); 3] =
@@ -107,8 +107,7 @@ impl Differences {
         let seeds = comparison.problems() < comparison.shapes.len();
         match fewest {
             _ if alone => {
-                let single: BTreeSet<Single> = measured().map(|line| single(comparison, line)).collect();
-                let bounds = single.into_iter().map(|single| single.to_string()).join(", ");
+                let bounds = bounds(comparison, &measured().collect::<Vec<_>>());
                 let cells = match self.all.iter().all(|of| of.processes < 2) {
                     true => "Cells were measured in one process each",
                     false => "Some cells were measured in one process",
@@ -164,53 +163,50 @@ fn median(values: &[f64]) -> Option<f64> {
     Some(crate::measure::Samples::of(values.to_vec())?.median)
 }
 
-/// What single processes of equal work are apart by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
-enum Single {
-    /// Of nine pairs of steps of 54 to 148 ms in `results/strong`, eight are within 3 % and one is 5.3 % apart.
-    #[strum(to_string = "6 % on a GPU")]
-    OnGpu,
-    /// A step with SGD in `results/optimizers` took 14.9, 15.7 and 25.0 ms.
-    #[strum(to_string = "70 % where a GPU may wait for its host")]
-    OfHost,
-    /// On two cores one loss scale or another took 31.7 to 42.0 ms.
-    #[strum(to_string = "33 % on a CPU")]
-    OnCpu,
-}
-
-impl Single {
-    /// The least ratio, less one, that is a difference.
-    fn apart(self) -> f64 {
-        match self {
-            Self::OnGpu => 0.06,
-            Self::OfHost => 0.7,
-            Self::OnCpu => 0.33,
-        }
-    }
-}
+/// Single processes of equal work on a GPU that never waits are this far apart: of nine pairs of steps of 54 to 148 ms in
+/// `results/strong`, eight are within 3 %, and one is 5.3 % apart.
+const ON_GPU: f64 = 0.06;
+/// The most that they are apart where the GPU waits for its host: a step with SGD in `results/optimizers` took 14.9, 15.7 and
+/// 25.0 ms.
+const OF_HOST: f64 = 0.7;
+/// The same on a CPU: on two cores one loss scale or another took 31.7 to 42.0 ms.
+const ON_CPU: f64 = 0.33;
 
 /// The column's value of the first of these lines that has one.
 fn first(comparison: &Comparison, column: &str, lines: &[usize]) -> Option<f64> {
     lines.iter().find_map(|&line| comparison.frame.get(column, line))
 }
 
-/// What the time of a line's step depends on.
-fn single(comparison: &Comparison, line: usize) -> Single {
+/// How far single processes of a line's work are apart at least.
+fn single(comparison: &Comparison, line: usize) -> f64 {
     let line = &comparison.lines[line];
-    let Some(row) = line.row else { return Single::OnGpu };
+    let Some(row) = line.row else { return 0.0 };
     let cell = Cell { device: row.environment.device.id.clone(), ..line.cell.clone() };
-    let rates = Rates::of(cell.device_id(), row.environment.ceilings);
     match cell.device_id() {
-        DeviceId::Cpu => Single::OnCpu,
-        DeviceId::Cuda(_) if may_wait_for_host(&cell, &rates) => Single::OfHost,
-        DeviceId::Cuda(_) => Single::OnGpu,
+        DeviceId::Cpu => ON_CPU,
+        device @ DeviceId::Cuda(_) => {
+            let rates = Rates::of(device, row.environment.ceilings);
+            (ON_GPU + host_sensitivity(&cell, &rates)).min(OF_HOST)
+        }
     }
+}
+
+/// How far single processes of the lines are apart, in words.
+fn bounds(comparison: &Comparison, lines: &[usize]) -> String {
+    let apart = lines.iter().map(|&line| single(comparison, line));
+    let (on_cpu, on_gpu): (Vec<f64>, Vec<f64>) = apart.partition(|&apart| apart == ON_CPU);
+    let range = on_gpu.into_iter().minmax().into_option().map(|(least, most)| [least, most].map(percent));
+    let on_gpu = range.map(|[least, most]| match least == most {
+        true => format!("{most} on a GPU"),
+        false => format!("{least} to {most} on a GPU, by how long it waits for its host"),
+    });
+    and(on_gpu.into_iter().chain((!on_cpu.is_empty()).then(|| format!("{} on a CPU", percent(ON_CPU)))))
 }
 
 /// Whether a ratio is beyond the spread of the steps on either side, and beyond the least spread of two processes.
 fn beyond_steps(comparison: &Comparison, sides: [&[usize]; 2], quantity: &str, ratio: f64) -> bool {
     let spread = |lines| first(comparison, &format!("{quantity}_spread"), lines).unwrap_or_default();
-    let single = |lines: &[usize]| lines.first().map_or(0.0, |&line| single(comparison, line).apart());
+    let single = |lines: &[usize]| lines.first().map_or(0.0, |&line| single(comparison, line));
     let bounds = sides.map(|lines| spread(lines).max(single(lines)));
     // As far up as down.
     ratio.ln().abs() > bounds[0].max(bounds[1]).ln_1p()
