@@ -86,9 +86,9 @@ pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
     }
 }
 
-/// By which share a step is longer if its host is half as fast. Hosts of one kind of GPU differ by as much.
-pub fn host_sensitivity(cell: &Cell, rates: &Rates) -> f64 {
-    let slower = Rates { launch: 2.0 * rates.launch, host_update: rates.host_update / 2.0, ..*rates };
+/// By which share a step is longer if its host takes twice as long for a launch. Hosts of one kind of GPU differ by as much.
+pub fn launch_sensitivity(cell: &Cell, rates: &Rates) -> f64 {
+    let slower = Rates { launch: 2.0 * rates.launch, ..*rates };
     step_time(cell, &slower).total() / step_time(cell, rates).total() - 1.0
 }
 

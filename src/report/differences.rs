@@ -7,8 +7,9 @@ use itertools::Itertools;
 
 use super::statistics::{LEVEL, holm, welch};
 use super::table::{Comparison, Group};
-use crate::advise::{Rates, host_sensitivity};
+use crate::advise::{Rates, launch_sensitivity};
 use crate::recipe::Cell;
+use crate::row::Environment;
 use crate::words::DeviceId;
 use crate::words::text::{and, percent};
 
@@ -177,18 +178,22 @@ fn first(comparison: &Comparison, column: &str, lines: &[usize]) -> Option<f64> 
     lines.iter().find_map(|&line| comparison.frame.get(column, line))
 }
 
-/// How far single processes of a line's work are apart at least.
-fn single(comparison: &Comparison, line: usize) -> f64 {
-    let line = &comparison.lines[line];
-    let Some(row) = line.row else { return 0.0 };
-    let cell = Cell { device: row.environment.device.id.clone(), ..line.cell.clone() };
+/// How far single processes of a cell are apart at least where they run.
+fn apart(cell: &Cell, environment: &Environment) -> f64 {
+    let cell = Cell { device: environment.device.id.clone(), ..cell.clone() };
     match cell.device_id() {
         DeviceId::Cpu => ON_CPU,
         device @ DeviceId::Cuda(_) => {
-            let rates = Rates::of(device, row.environment.ceilings);
-            (ON_GPU + host_sensitivity(&cell, &rates)).min(OF_HOST)
+            let rates = Rates::of(device, environment.ceilings);
+            (ON_GPU + launch_sensitivity(&cell, &rates)).min(OF_HOST)
         }
     }
+}
+
+/// The same of a line; 0 if it did not run.
+fn single(comparison: &Comparison, line: usize) -> f64 {
+    let line = &comparison.lines[line];
+    line.row.map_or(0.0, |row| apart(line.cell, &row.environment))
 }
 
 /// How far single processes of the lines are apart, in words.

@@ -36,13 +36,18 @@ fn drawn(recipe: &Recipe, processes: usize, spread: f64, factor: f64, random: &m
 /// Steps' medians of processes that did the same work, by what they did.
 type EqualWork = BTreeMap<String, Vec<f64>>;
 
+/// The committed rows under a folder that are of a GPU.
+fn committed(folder: &Path) -> impl Iterator<Item = Row> {
+    let files = walkdir::WalkDir::new(folder).into_iter().map(|entry| entry.expect("a file").into_path());
+    let rows = files.filter(|file| file.parent().is_some_and(|folder| folder.ends_with("h200/rows")));
+    rows.map(|file| serde_json::from_slice(&std::fs::read(file).expect("a row")).expect("a row"))
+}
+
 /// Of small steps, which wait for the host: committed rows that differ in the seed, or in a loss scale that is one constant.
 fn small_steps() -> EqualWork {
-    let rows = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext/h200/rows");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext");
     let mut by_work = EqualWork::new();
-    for file in std::fs::read_dir(&rows).expect("committed rows") {
-        let text = std::fs::read(file.expect("a file").path()).expect("a row");
-        let row: Row = serde_json::from_slice(&text).expect("a row");
+    for row in committed(&folder) {
         let mut cell = Cell::from_json(&row.cell).expect("a cell").to_json();
         for key in ["seed", "measure", "save"] {
             cell.as_object_mut().expect("a table").remove(key);
@@ -121,18 +126,39 @@ fn equal_work_shows_no_difference_and_a_tenth_is_found() {
     assert!(told(5, waiting, 1.1).1 < 50);
 }
 
+/// Committed rows of an H200 that differ in the seed alone, or are of two recipes.
+#[test]
+fn single_processes_of_equal_work_are_as_near_as_is_said() {
+    let mut by_work: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for row in committed(Path::new(env!("CARGO_MANIFEST_DIR")).join("results").as_path()) {
+        let Some(step) = row.measurement.as_ref().map(|measurement| measurement.step.median) else {
+            continue;
+        };
+        let environment = row.environment.clone();
+        let cell = Cell::from_json(&row.in_this_format().expect("a row").cell).expect("a cell");
+        let mut work = cell.to_json();
+        for key in ["seed", "save"] {
+            work.as_object_mut().expect("a table").remove(key);
+        }
+        work["measure"] = work["measure"]["memory_limit"].take();
+        let work = format!("{work} {} {}", environment.commit, environment.device.name);
+        by_work.entry(work).or_default().push((step, apart(&cell, &environment)));
+    }
+    let pairs = by_work.values().flat_map(|rows| rows.iter().tuple_combinations());
+    let ratios: Vec<(f64, f64)> = pairs.map(|((a, apart), (b, _))| (a.max(*b) / a.min(*b), *apart)).collect();
+    assert!(ratios.len() >= 40, "{} pairs", ratios.len());
+    let beyond: Vec<_> = ratios.iter().filter(|(ratio, apart)| *ratio > 1.0 + apart).collect();
+    assert!(beyond.is_empty(), "{beyond:.3?} of {} pairs", ratios.len());
+}
+
 /// Static loss scales are a constant: the committed runs of three seeds each did the same work.
 #[test]
 fn committed_runs_of_equal_work_do_not_differ() {
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext/h200/recipe.toml");
     let source = crate::recipe::Source::read(&recipe).expect("a recipe");
     let recipe = Recipe::parse_finished(&source, false).expect("a recipe");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext/h200/rows");
-    let rows: Vec<Row> = std::fs::read_dir(folder)
-        .expect("rows")
-        .map(|file| serde_json::from_slice(&std::fs::read(file.expect("a file").path()).expect("a row")))
-        .map(|row: serde_json::Result<Row>| row.expect("a row").in_this_format().expect("a cell"))
-        .collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext");
+    let rows: Vec<Row> = committed(&folder).map(|row| row.in_this_format().expect("a cell")).collect();
     let comparison = Comparison::new(&recipe, &rows);
     assert_eq!(comparison.problems(), 1, "seeds are one problem");
     let scales = ["2⁻¹⁴", "2⁻⁷", "2⁰", "2¹⁶", "2²³"];

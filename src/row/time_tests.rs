@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Row;
 use super::estimate_tests::files;
-use crate::advise::{Rates, StepTime, step_time};
+use crate::advise::{Rates, StepTime, launch_sensitivity, step_time};
 use crate::device::Target;
 use crate::ops::Level;
 use crate::recipe::{Cell, Recipe, Source};
@@ -29,8 +29,7 @@ impl Timed {
         let mut settings = cell.settings();
         settings.remove("seed");
         let predicted = step_time(cell, rates);
-        let slower = step_time(cell, &Rates { launch: 2.0 * rates.launch, ..*rates });
-        let waits = rates.ceilings.launch.is_none() && slower.total() > predicted.total();
+        let waits = rates.ceilings.launch.is_none() && launch_sensitivity(cell, rates) > 0.0;
         Self { name, settings, measured, predicted, waits }
     }
 

@@ -66,8 +66,22 @@ impl Results {
         found.sort_by(|a, b| b.worth().cmp(&a.worth()));
         let count = found.len();
         let rows = arrange(&mut recipe, found);
+        resolve_auto(&mut recipe, &rows);
         notices.extend(other_notice(files.other + count - rows.len()));
         Ok(Self { recipe, rows, notices })
+    }
+}
+
+/// Gives cells on the device `"auto"` the one of the rows: what they would need there does not depend on where it is read.
+fn resolve_auto(recipe: &mut Recipe, rows: &[Row]) {
+    let mut devices = rows.iter().map(|row| DeviceId::named(&row.environment.device.id));
+    let device = devices.find(|id| *id != DeviceId::Cpu).unwrap_or(DeviceId::Cpu);
+    // Cells on "cpu" beside those on "auto" stay apart from them.
+    if rows.is_empty() || device == DeviceId::Cpu && recipe.mixes_devices() {
+        return;
+    }
+    for cell in recipe.cells.iter_mut().filter(|cell| cell.device == "auto") {
+        cell.device = device.to_string();
     }
 }
 
