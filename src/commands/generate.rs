@@ -9,6 +9,7 @@ use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::data::Tokenizer;
+use crate::data::tokenizer::generation_end;
 use crate::measure::{Measured, Phase, Stop};
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
@@ -207,7 +208,8 @@ impl Text {
                 ids.map_err(|e| miette!("--ids takes numbers separated by commas, not \"{list}\": {e}"))
             };
             let prompts: Result<Vec<Vec<u32>>> = args.ids.iter().map(parse).collect();
-            return Ok(Self { tokenizer: None, prompts: prompts?, end: None });
+            let end = generation_end(&args.folder).map_err(|e| miette!("{e}"))?;
+            return Ok(Self { tokenizer: None, prompts: prompts?, end });
         }
         let tokenizer = tokenizer(&args.folder)?;
         let prompts: Result<Vec<Vec<u32>>> =

@@ -7,6 +7,7 @@ use super::sampler::SamplerConfig;
 use super::samples::{Sample, Samples};
 use super::share::Share;
 use crate::measure::Counts;
+use crate::params::tuning::VirtualTokens;
 
 /// The label of a token whose prediction does not count.
 pub const NO_LABEL: i32 = -100;
@@ -21,6 +22,9 @@ pub struct Collated {
     pub positions: Vec<i32>,
     /// The token after each one in its sample; -100 where there is none, or it is given.
     pub labels: Vec<i32>,
+    /// The label of each sample's first token, which only a virtual token before it can predict; in packed rows of padding
+    /// too.
+    pub(super) first_labels: Vec<i32>,
     /// Of packed samples; `None` where every row is one sample. Padding comes after its sample, where
     /// causal attention does not see it.
     pub segments: Option<Segments>,
@@ -49,7 +53,7 @@ pub struct Collator {
     /// Tokens of a sample at most.
     pub max_length: usize,
     /// Before each sample, beyond its length.
-    pub virtual_tokens: usize,
+    pub virtual_tokens: Option<VirtualTokens>,
     /// What of each batch is computed here.
     pub share: Share,
 }
@@ -101,6 +105,7 @@ impl Collator {
         for start in (start..width).step_by(self.max_length) {
             let length = self.max_length.min(width - start);
             batch.pad(self.samples.padding(), 0..length);
+            batch.first_labels.push(NO_LABEL);
             mark(length);
         }
         batch.segments = Some(segments);
@@ -118,6 +123,7 @@ impl Collated {
             rows,
             width,
             positions: (0..rows).flat_map(|_| 0..width as i32).collect(),
+            first_labels: labels.iter().step_by(width).copied().collect(),
             labels: labels.chunks(width).flat_map(next).collect(),
             ids,
             ..Self::default()
@@ -132,25 +138,25 @@ impl Collated {
         Self { rows: 1, width: self.ids.len(), segments, ..self }
     }
 
-    /// The batch with so many virtual tokens before each sample, and before each piece of padding. They predict nothing,
-    /// and their ids are 0.
+    /// The batch with virtual tokens before each sample, and before each piece of padding. Their ids are 0. Where they are
+    /// embeddings, the last one predicts the sample's first token, as in PEFT; others predict nothing.
     #[must_use]
-    pub fn with_virtual_tokens(self, count: usize) -> Self {
-        if count == 0 {
-            return self;
-        }
+    pub fn with_virtual_tokens(self, tokens: Option<VirtualTokens>) -> Self {
+        let Some(tokens) = tokens else { return self };
+        let (count, predicts) = (tokens.count(), matches!(tokens, VirtualTokens::Embeddings(_)));
         let pieces = match &self.segments {
             Some(segments) => segments.lengths.clone(),
             None => vec![self.width; self.rows],
         };
         let mut all = Self { rows: self.rows, virtual_tokens: count, counts: self.counts, ..Self::default() };
         let (mut segments, mut first) = (Segments::default(), 0);
-        for length in pieces {
+        for (length, label) in pieces.into_iter().zip(self.first_labels) {
             let (start, own) = (all.ids.len() as i32, first..first + length);
             all.virtual_rows.extend(start..start + count as i32);
             all.ids.extend(std::iter::repeat_n(0, count));
             all.ids.extend(&self.ids[own.clone()]);
-            all.labels.extend(std::iter::repeat_n(NO_LABEL, count));
+            all.labels.extend(std::iter::repeat_n(NO_LABEL, count - 1));
+            all.labels.push(if predicts { label } else { NO_LABEL });
             all.labels.extend(&self.labels[own.clone()]);
             all.positions.extend(0..count as i32);
             all.positions.extend(self.positions[own.clone()].iter().map(|position| position + count as i32));
@@ -168,6 +174,7 @@ impl Collated {
         self.ids.extend(tokens.iter().map(|id| *id as i32));
         self.positions.extend(0..tokens.len() as i32);
         let label = |(i, id): (usize, &u32)| if i < prompt { NO_LABEL } else { *id as i32 };
+        self.first_labels.push(tokens.first().map_or(NO_LABEL, |id| label((0, id))));
         self.labels.extend(tokens.iter().enumerate().skip(1).map(label));
         let last = class.map_or(NO_LABEL, |class| class as i32);
         self.labels.extend((!tokens.is_empty()).then_some(last));

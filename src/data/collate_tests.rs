@@ -14,7 +14,7 @@ fn collator(sampler: Sampler) -> Collator {
         config: SamplerConfig { pad_to_multiple_of: 3, ..SamplerConfig::of(sampler) },
         batch_size: 2,
         max_length: 5,
-        virtual_tokens: 0,
+        virtual_tokens: None,
         share: Share::WHOLE,
     }
 }
@@ -51,7 +51,7 @@ fn a_prompt_has_no_labels_however_samples_are_batched() {
         config: SamplerConfig::of(sampler),
         batch_size: 2,
         max_length: 7,
-        virtual_tokens: 0,
+        virtual_tokens: None,
         share: Share::WHOLE,
     };
     let [x, y] = ["x", "y"].map(|letter| tokenizer.encode(letter).unwrap()[0] as i32);
@@ -84,9 +84,10 @@ fn what_no_prediction_sees_is_padding_and_the_last_token() {
 
 #[test]
 fn virtual_tokens_come_before_each_sample() {
-    let with = |sampler, samples: &[u32]| {
-        Collator { virtual_tokens: 2, ..collator(sampler) }.collate(samples).unwrap()
+    let of = |tokens, sampler, samples: &[u32]| {
+        Collator { virtual_tokens: Some(tokens), ..collator(sampler) }.collate(samples).unwrap()
     };
+    let with = |sampler, samples: &[u32]| of(VirtualTokens::KeysAndValues(2), sampler, samples);
     let rows = with(Sampler::Standard(Standard {}), &[0, 1]);
     let plain = collator(Sampler::Standard(Standard {})).collate(&[0, 1]).unwrap();
     assert_eq!((rows.rows, rows.width, rows.counts), (2, 7, plain.counts));
@@ -94,7 +95,14 @@ fn virtual_tokens_come_before_each_sample() {
     assert_eq!(rows.labels[..3], [NO_LABEL, NO_LABEL, plain.labels[0]]);
     assert_eq!(rows.positions, [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6]);
     assert_eq!((rows.virtual_rows, rows.segments), (vec![0, 1, 7, 8], None));
+    // The last embedding predicts a sample's first token.
+    let embeddings = |sampler, samples: &[u32]| of(VirtualTokens::Embeddings(2), sampler, samples).labels;
+    let labels = embeddings(Sampler::Standard(Standard {}), &[0, 1]);
+    assert_eq!([labels[0], labels[1], labels[2]], [NO_LABEL, rows.ids[2], plain.labels[0]]);
+    assert_eq!([labels[7], labels[8], labels[9]], [NO_LABEL, rows.ids[9], plain.labels[5]]);
     let packed = with(Sampler::Packed(Packed::default()), &[1, 0, 2]);
+    let labels = embeddings(Sampler::Packed(Packed::default()), &[1, 0, 2]);
+    assert_eq!([labels[1], labels[7], labels[11]], [packed.ids[2], packed.ids[8], packed.ids[12]]);
     assert_eq!((packed.rows, packed.width), (1, 16));
     assert_eq!(packed.virtual_rows, [0, 1, 6, 7, 10, 11]);
     assert_eq!(packed.positions, [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5]);

@@ -192,7 +192,7 @@ mod tests {
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: 1 };
         let share = Share::WHOLE;
         let collator =
-            Arc::new(Collator { samples, config, batch_size, max_length, virtual_tokens: 0, share });
+            Arc::new(Collator { samples, config, batch_size, max_length, virtual_tokens: None, share });
         (Loader::new(&plan, &collator, Position::default(), finish), collator)
     }
 

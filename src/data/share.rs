@@ -69,6 +69,7 @@ impl Collated {
             ids: self.ids[range.clone()].to_vec(),
             positions: self.positions[range].to_vec(),
             labels,
+            first_labels: Vec::new(),
             segments,
             virtual_rows: self.virtual_rows,
             virtual_tokens: self.virtual_tokens,

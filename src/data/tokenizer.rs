@@ -169,7 +169,7 @@ impl Tokenizer {
 
     /// `eos_token` of `tokenizer_config.json`, else `eos_token_id` of `generation_config.json`.
     fn end(&self, folder: &Path) -> Result<Option<u32>, DataError> {
-        let [file, other] = SPECIAL_TOKENS.map(|name| folder.join(name));
+        let file = folder.join(SPECIAL_TOKENS[0]);
         let config = read_json(&file)?;
         let token = &config["eos_token"];
         // Either the token, or a table that describes it.
@@ -179,12 +179,20 @@ impl Tokenizer {
             };
             return self.id(token).ok_or_else(unknown).map(Some);
         }
-        let config = read_json(&other)?;
-        let id = &config["eos_token_id"];
-        // Several tokens may end a text; the first is the main one.
-        let id = id.as_u64().or_else(|| id[0].as_u64());
-        Ok(id.and_then(|id| u32::try_from(id).ok()).filter(|id| self.inner.id_to_token(*id).is_some()))
+        Ok(generation_end(folder)?.filter(|id| self.inner.id_to_token(*id).is_some()))
     }
+}
+
+/// The token that ends a text by `eos_token_id` of a model folder's `generation_config.json`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn generation_end(folder: &Path) -> Result<Option<u32>, DataError> {
+    let config = read_json(&folder.join(SPECIAL_TOKENS[1]))?;
+    let id = &config["eos_token_id"];
+    // Several tokens may end a text; the first is the main one.
+    let id = id.as_u64().or_else(|| id[0].as_u64());
+    Ok(id.and_then(|id| u32::try_from(id).ok()))
 }
 
 /// A file's JSON; null where there is no file.

@@ -118,6 +118,12 @@ impl Tuning {
         self.adapter.as_ref().is_some_and(|method| method.adapts(layer))
     }
 
+    /// Whether a gated MLP runs its linear layers and their gate rather than the SwiGLU operator, which has no place for
+    /// adapters and for weights in 4 bits.
+    pub fn opens_swiglu(&self) -> bool {
+        self.packs || ["gate_proj", "up_proj", "down_proj"].iter().any(|layer| self.adapts(layer))
+    }
+
     /// Virtual tokens before each sample.
     pub fn virtual_count(&self) -> usize {
         self.virtual_tokens.map_or(0, VirtualTokens::count)

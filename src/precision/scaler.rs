@@ -165,15 +165,23 @@ impl GradScaler {
         if let ScalerConfig::Dynamic(config) = self.config {
             let tracker = (self.growth_tracker.clone() + 1.0) * applied.clone();
             let due = tracker.clone().greater_equal_elem(config.growth_interval as f32);
-            let larger = self.scale.clone() * config.growth_factor;
+            let larger = times(&self.scale, config.growth_factor);
             let grows = due.clone().bool_and(larger.clone().lower_equal_elem(f32::MAX));
-            let smaller = (self.scale.clone() * config.backoff_factor).clamp_min(SMALLEST_SCALE);
+            let smaller = times(&self.scale, config.backoff_factor).clamp_min(SMALLEST_SCALE);
             let skipped = applied.clone().equal_elem(0.0);
             self.scale = self.scale.clone().mask_where(skipped, smaller).mask_where(grows, larger);
             self.growth_tracker = tracker.mask_fill(due, 0.0);
         }
         Tensor::cat(vec![applied, self.scale()], 0)
     }
+}
+
+/// The product in fp64, rounded once, as PyTorch has it. Of a factor that fp32 has, fp32 gives the same.
+fn times(scale: &Tensor<1>, factor: f64) -> Tensor<1> {
+    if f64::from(factor as f32) == factor {
+        return scale.clone() * factor;
+    }
+    (scale.clone().cast(DType::F64) * factor).cast(DType::F32)
 }
 
 #[cfg(test)]
@@ -199,6 +207,19 @@ mod tests {
         assert!((factor(Some(2.0)) * 1024.0 - 0.25).abs() < 1e-6);
         for lost in [f32::INFINITY, f32::NAN] {
             assert_eq!(scaler.unscale(number(lost), Some(1.0)).applied.into_scalar::<f32>(), 0.0);
+        }
+    }
+
+    #[test]
+    fn factors_that_fp32_does_not_have_are_fp64s() {
+        for factor in [0.3, 1.7, 3.0, 0.1] {
+            let mut scale = 65536.0f32;
+            let mut ours = number(scale);
+            for _ in 0..20 {
+                scale = (f64::from(scale) * factor) as f32;
+                ours = times(&ours, factor);
+                assert_eq!(ours.clone().into_scalar::<f32>(), scale, "{factor}");
+            }
         }
     }
 

@@ -32,7 +32,7 @@ pub const FIRST: &str = "init";
 pub fn section(folder: &Path) -> Result<String, String> {
     let packs = packs(folder);
     let folder = folder.join(FOLDER);
-    if !folder.join(peft::CONFIG).exists() {
+    if !folder.exists() {
         return Ok(String::new());
     }
     let method = peft::method(&folder)?;

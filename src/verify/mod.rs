@@ -20,6 +20,7 @@ use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::recipe::Setting;
+use crate::words::refusal::{Refusal, unless_refused};
 pub use check::{Check, Difference, Outcome};
 pub use golden::{Golden, ReferenceTensor};
 pub use record::{Record, count};
@@ -65,7 +66,8 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
     let (mut checks, known): (_, fn(&Golden, &str) -> bool) = if golden.has(&swiglu::NAMES) {
         (swiglu::verify(&golden, options)?, |_, name| swiglu::NAMES.contains(&name))
     } else if reference::is_known(&golden) {
-        (language::verify(folder, &golden, options)?, language::knows)
+        let checks = unless_refused(|| language::verify(folder, &golden, options));
+        (checks.map_err(|Refusal(reason)| miette!("{reason}"))??, language::knows)
     } else {
         return Err(miette!(
             help = "runner verify knows language models (config.json, model.safetensors, and a golden.safetensors with input_ids, labels, logits, loss, grad.*), the SwiGLU operator (x, W, V, U, y, grad_y, dx, dW, dV, dU) and a gradient scaler's golden.json",

@@ -114,7 +114,7 @@ impl Reference {
     pub fn batch(&self, cell: &Cell) -> LmBatch {
         let rows = Collated::of_rows(self.ids.clone(), &self.labels, self.batch);
         let rows = if cell.data.is_packed() { rows.joined() } else { rows };
-        on_device(rows.with_virtual_tokens(cell.tuning().virtual_count()), cell.device_id())
+        on_device(rows.with_virtual_tokens(cell.tuning().virtual_tokens), cell.device_id())
     }
 
     /// The batch as each of a step's micro-batches: their mean is the batch's own.

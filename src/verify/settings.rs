@@ -20,7 +20,7 @@ pub struct Variant {
 /// # Errors
 /// A setting that no recipe takes, or one of another key.
 pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Result<Vec<Variant>> {
-    let source = Source { path: "the reference as a recipe".into(), text: recipe };
+    let source = as_source(recipe);
     let original = Recipe::parse_finished(&source, false)?.cells[0].settings();
     let recipe = Recipe::parse(&source.with(settings))?;
     let is_verified = |key: &str| {
@@ -49,6 +49,11 @@ pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Resu
         described.into_iter().join(", ")
     };
     Ok(recipe.cells.iter().map(|cell| Variant { label: label(cell), cell: cell.clone() }).collect())
+}
+
+/// The text of a reference's recipe.
+pub fn as_source(text: String) -> Source {
+    Source { path: "the reference as a recipe".into(), text }
 }
 
 /// A text as TOML writes it.

@@ -1,7 +1,7 @@
 //! [`refuse`]: ends a cell that cannot run with its user's files or settings.
 
 use std::fmt::Display;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// What is wrong with the user's files or settings and what to change; the reason of the cell's row, word for word.
 #[derive(Debug)]
@@ -13,4 +13,15 @@ pub struct Refusal(pub String);
 /// Always, with a [`Refusal`] and without a message on standard error.
 pub fn refuse(reason: impl Display) -> ! {
     resume_unwind(Box::new(Refusal(reason.to_string())))
+}
+
+/// The result of `work`, or the reason for which it refused to go on. Any other panic goes on.
+///
+/// # Errors
+/// The [`Refusal`].
+pub fn unless_refused<T>(work: impl FnOnce() -> T) -> Result<T, Refusal> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| match panic.downcast::<Refusal>() {
+        Ok(refusal) => *refusal,
+        Err(panic) => resume_unwind(panic),
+    })
 }

@@ -42,7 +42,7 @@ fn collate(sampler: Sampler, samples: &[u32]) -> Collated {
         config,
         batch_size: 4,
         max_length: MAX_LENGTH,
-        virtual_tokens: 0,
+        virtual_tokens: None,
         share: Share::WHOLE,
     };
     collator.collate(samples).unwrap()

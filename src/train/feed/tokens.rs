@@ -67,7 +67,7 @@ impl Batches {
         let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
         let lengths = Arc::new(samples.lengths());
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
-        let virtual_tokens = cell.tuning().virtual_count();
+        let virtual_tokens = cell.tuning().virtual_tokens;
         let collator = Collator { samples, config, batch_size, max_length, virtual_tokens, share };
         Self { plan, collator: Arc::new(collator) }
     }
