@@ -100,7 +100,10 @@ impl Pipeline {
             all > layers,
             &key("parallel.pipeline.stages"),
             format!("{stages} ranks{each} need a block for each stage, and the network has {layers}"),
-            format!("use {layers} stages in all at most"),
+            match layers {
+                0 | 1 => "remove parallel.pipeline: one block cannot be divided".into(),
+                _ => format!("use {layers} stages in all at most"),
+            },
         )?;
         Rule::refuse_if(
             self.chunks.is_some() && !schedule.takes_chunks(),

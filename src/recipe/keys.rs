@@ -189,7 +189,7 @@ pub fn value(path: &str, settings: &Settings) -> Option<Value> {
 }
 
 /// Whether a value is what counts where the key is not written.
-fn is_default(path: &str, value: &Value, settings: &Settings) -> bool {
+pub fn is_default(path: &str, value: &Value, settings: &Settings) -> bool {
     of(path, settings)
         .and_then(|entry| entry.key.default.value())
         .is_some_and(|default| same(value, &default))

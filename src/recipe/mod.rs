@@ -21,6 +21,7 @@ mod sections;
 mod set;
 mod stages;
 mod tagged;
+mod written;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -140,8 +140,11 @@ fn operators(cell: &Cell) -> Checked {
     let has = cell.model.operator_names();
     let unused = |(name, way): &(&str, Operator)| *way == Operator::Plain && !has.contains(name);
     if let Some((name, _)) = cell.ops.all().into_iter().find(unused) {
+        const KEYS: [&str; 6] =
+            ["ops.swiglu", "ops.attention", "ops.loss", "ops.norm", "ops.rope", "ops.gelu"];
+        let key = KEYS.into_iter().find(|key| key.ends_with(name)).unwrap_or("ops");
         return Err(Rule::new(
-            &["ops.swiglu", "ops.attention", "ops.loss", "ops.norm", "ops.rope", "ops.gelu"],
+            &[key],
             format!("ops.{name} = \"plain\" has no effect: this network does not have that operator"),
             format!("remove ops.{name}"),
         ));
@@ -174,7 +177,7 @@ fn scaler(cell: &Cell) -> Checked {
         scaled && (cell.offload.moves() || cell.offload.optimizer == Memory::Host),
         &["precision.scaler"],
         "a gradient scaler skips whole updates on the device, and offloaded blocks are updated one by one",
-        "remove precision.scaler and use compute = \"bf16\", or set offload.strategy = \"none\"",
+        "remove precision.scaler and use compute = \"bf16\", or remove [offload]",
     )
 }
 
@@ -184,7 +187,7 @@ fn histogram(cell: &Cell) -> Checked {
         cell.measure.gradient_histogram && cell.offload.moves(),
         &["measure.gradient_histogram"],
         "a histogram counts gradients on the device; those of offloaded blocks go to the host",
-        "remove measure.gradient_histogram, or set offload.strategy = \"none\"",
+        "remove measure.gradient_histogram, or offload.strategy",
     )
 }
 

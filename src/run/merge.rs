@@ -75,7 +75,19 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
     if folder.join(RECIPE).is_file() {
         parts.push(Part::open(&folder)?);
     }
-    if let Some(other) = parts.iter().find(|part| !part.is_of_the_recipe_of(&parts[0])) {
+    let same = |part: &&Part| part.source.text == parts[0].source.text;
+    if let Some(other) = parts.iter().filter(same).find(|part| part.names[0] != parts[0].names[0]) {
+        return Err(miette!(
+            help = format!(
+                "a results folder is <results>/<recipe>/<device>: copy the second one into a folder called `{}`",
+                parts[0].names[0]
+            ),
+            "{} and {} have the same recipe, and the folders around them other names",
+            parts[0].folder.display(),
+            other.folder.display()
+        ));
+    }
+    if let Some(other) = parts.iter().find(|part| !same(part)) {
         return Err(miette!(
             help = "merge folders of one recipe, whose copies recipe.toml are the same; `runner compare` sets results of \
                     two recipes side by side",
@@ -161,10 +173,6 @@ impl Part {
         };
         let names = [name(absolute.parent()), name(Some(&absolute))];
         Ok(Self { folder: folder.to_path_buf(), source, names })
-    }
-
-    fn is_of_the_recipe_of(&self, other: &Self) -> bool {
-        self.names[0] == other.names[0] && self.source.text == other.source.text
     }
 
     /// Its rows, by the names of their files.

@@ -39,6 +39,8 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
         Ok(text) => Ok(Some((read_row(&path, &text), path))),
         // Another run has just moved it aside.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        // A folder, say, which has the name of a row.
+        Err(e) if e.kind() == io::ErrorKind::IsADirectory => Ok(Some((Err(e.to_string()), path))),
         Err(e) => Err(e),
     };
     let mut files = Files::default();

@@ -116,7 +116,7 @@ weights = "out/{parallel.data}-{parallel.shard}-{offload.strategy}-{offload.opti
 "parallel.data" = 1
 [[grid]]
 "parallel.data" = 3
-"parallel.shard" = ["optimizer", "gradients", "weights"]
+"parallel.shard" = ["optimizer", "gradients"]
 "offload.optimizer" = "host"
 [[grid]]
 "parallel.data" = 3
@@ -134,7 +134,7 @@ weights = "out/{parallel.data}-{parallel.shard}-{offload.strategy}-{offload.opti
     let at_once = text.replace("clip_norm = 0.5\n", "").replace("accumulation_steps = 2\n", "");
     for text in [text, at_once] {
         let place = Place::new(&format!("{text}{grid}"));
-        place.runner(&["run", "recipe.toml"]).exits(0).says(&["11 measured"]);
+        place.runner(&["run", "recipe.toml"]).exits(0).says(&["10 measured"]);
         let rows = place.rows();
         let one = rows.iter().find(|row| data(row) == 1).expect("a row of one process");
         let folder = |row: &Value| {
@@ -306,6 +306,14 @@ fn what_cannot_be_divided_is_refused_before_anything_runs() {
         (
             with("data = 2\nshard = \"gradients\"\n[offload]\nstrategy = \"overlap\""),
             vec!["does not go with offload.strategy", "use parallel.shard = \"weights\""],
+        ),
+        (
+            with("data = 2\nshard = \"weights\"\n[offload]\noptimizer = \"host\""),
+            vec!["does not go with offload.optimizer", "add offload.strategy = \"overlap\""],
+        ),
+        (
+            with("data = 2\n[offload]\noptimizer = \"host\""),
+            vec!["where ranks divide the parameters", "add shard = \"optimizer\""],
         ),
         (
             with("data = 2\nshard = \"weights\"\n[offload]\nstrategy = \"checkpointed\""),

@@ -70,6 +70,11 @@ pub const REFUSALS: &[Refusal] = &[
         "blocks come from all ranks and from the host by one operator",
     ),
     refusal(
+        "optimizer's place",
+        |c| c.is("ranks", "2 weights") && !moves(c) && c.is("optimizer's place", "host"),
+        "the host updates the parts of blocks that move there",
+    ),
+    refusal(
         "resident blocks",
         |c| c.is("ranks", "2 weights") && moves(c) && !c.is("resident blocks", "0"),
         "the parts of all blocks move",

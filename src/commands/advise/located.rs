@@ -81,7 +81,7 @@ impl Located {
 /// A recipe of one cell.
 fn text_of(cell: &Cell, title: &str) -> String {
     let mut table = toml::Table::from_iter([("title".to_string(), title.into())]);
-    table.extend(toml::Table::try_from(without_null(cell.to_json())).expect("a cell is a table"));
+    table.extend(toml::Table::try_from(cell.written()).expect("a cell is a table"));
     toml::to_string(&table).expect("a cell is written as a recipe has it")
 }
 

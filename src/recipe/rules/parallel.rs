@@ -33,7 +33,10 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         cell.parallel.shard.is_none() && (cell.offload.moves() || cell.offload.optimizer == Memory::Host),
         &["parallel.data", "offload.strategy", "offload.optimizer"],
         "parallel.data goes with [offload] where ranks divide the parameters: each has its part on the host",
-        "add shard = \"weights\" under [parallel], or remove one of the two",
+        match cell.offload.moves() {
+            true => "add shard = \"weights\" under [parallel], or remove [offload]",
+            false => "add shard = \"optimizer\" under [parallel], or remove offload.optimizer",
+        },
     )?;
     Rule::refuse_if(
         cell.measure.gradient_histogram,

@@ -27,10 +27,8 @@ pub(super) fn check(cell: &Cell) -> Checked {
             "make tuning.probe_steps smaller or measure.steps larger, or use tuning.method = \"linear_probe\"",
         ));
     }
-    let in_mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|layer| tuning.adapts(layer));
     Rule::refuse_if(
-        (in_mlp || tuning.packs)
-            && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
+        tuning.opens_swiglu() && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
         &["checkpoint.level", "ops.swiglu"],
         "checkpoint.level and ops.swiglu are choices of the SwiGLU operator; an MLP with adapters, or with weights in 4 \
          bits, runs its linear layers and their gate instead",

@@ -47,7 +47,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
             "use the sampler \"blocks\"",
         ),
         (
-            &["offload.strategy", "offload.optimizer"],
+            if cell.offload.moves() { &["offload.strategy"] } else { &["offload.optimizer"] },
             cell.offload.moves() || cell.offload.optimizer == Memory::Host,
             "a stage keeps its blocks on the device",
             "remove one of the two",

@@ -4,7 +4,7 @@ use crate::model::Model;
 use crate::parallel::DataReduce;
 use crate::recipe::Cell;
 use crate::recipe::rules::Checked;
-use crate::residence::{ResidentBlocks, Shard, Strategy};
+use crate::residence::{Memory, ResidentBlocks, Shard, Strategy};
 use crate::words::Rule;
 
 const KEY: &str = "parallel.shard";
@@ -17,7 +17,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
     }
     let rule = train.optimizer.rule();
     let offload = cell.offload;
-    let refused: [(&'static str, bool, &str, String); 10] = [
+    let refused: [(&'static str, bool, &str, String); 11] = [
         (
             "parallel.data",
             cell.parallel.data == 1,
@@ -46,7 +46,10 @@ pub(super) fn check(cell: &Cell) -> Checked {
             "train.optimizer",
             rule.is_none() || !train.mode.trains(),
             "each rank updates its part, and nothing is updated",
-            format!("set train.optimizer, or remove {KEY}"),
+            match train.mode.trains() {
+                true => format!("set train.optimizer, or remove {KEY}"),
+                false => format!("remove {KEY}"),
+            },
         ),
         (
             "train.optimizer",
@@ -73,10 +76,16 @@ pub(super) fn check(cell: &Cell) -> Checked {
             "use offload.strategy = \"overlap\", \"function\" or \"naive\"".into(),
         ),
         (
+            "offload.optimizer",
+            offload.optimizer == Memory::Host && shard == Shard::Weights && !offload.moves(),
+            "the host updates the parts of blocks that move there",
+            "add offload.strategy = \"overlap\", or remove offload.optimizer".into(),
+        ),
+        (
             "offload.resident_blocks",
             offload.resident_blocks != ResidentBlocks::default(),
             "the parts of all blocks move",
-            format!("remove offload.resident_blocks, or {KEY}"),
+            "remove offload.resident_blocks".into(),
         ),
     ];
     match refused.into_iter().find(|(_, broken, ..)| *broken) {

@@ -1,0 +1,72 @@
+//! [`Cell::written`]: a cell as a recipe needs to write it.
+
+use serde_json::{Map, Value};
+
+use super::Cell;
+use super::keys;
+use super::tagged::is_tag;
+use crate::words::Settings;
+
+impl Cell {
+    /// [`Cell::to_json`] without keys that are null or have their default: written out, some defaults are refused as having
+    /// no effect.
+    pub fn written(&self) -> Value {
+        let settings = self.settings();
+        match self.to_json() {
+            Value::Object(root) => Value::Object(pruned(root, "", &settings)),
+            other => other,
+        }
+    }
+}
+
+fn pruned(table: Map<String, Value>, path: &str, settings: &Settings) -> Map<String, Value> {
+    let kept = |(name, value): (String, Value)| {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        match value {
+            Value::Null => None,
+            Value::Object(inner) => Some((name, Value::Object(pruned(inner, &path, settings)))),
+            value => (!goes_without_saying(&path, &value, settings)).then_some((name, value)),
+        }
+    };
+    table.into_iter().filter_map(kept).collect()
+}
+
+/// Whether a recipe without the key has this value. A model's sizes have no defaults, a table names its kind, and a default
+/// that follows from another key is not had beside it.
+fn goes_without_saying(path: &str, value: &Value, settings: &Settings) -> bool {
+    keys::of(path, settings).is_some_and(|entry| {
+        let section = entry.section.path;
+        let always = section == "model" || is_tag(section, entry.key.name) || !entry.key.follows.is_empty();
+        !always && keys::is_default(path, value, settings)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::recipe::{Recipe, Source};
+
+    /// Of every committed recipe, on its side for a GPU.
+    #[test]
+    fn what_is_written_is_read_as_the_same_cell() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
+        let mut count = 0;
+        for file in std::fs::read_dir(folder).expect("recipes") {
+            let path = file.expect("a file").path();
+            let recipe = Recipe::parse_finished(&Source::read(&path).expect("a recipe"), false);
+            // The models and data of some are not here.
+            for cell in recipe.map(|recipe| recipe.cells).unwrap_or_default() {
+                let mut table = toml::Table::from_iter([("title".to_string(), "written".into())]);
+                table.extend(toml::Table::try_from(cell.written()).expect("a table"));
+                let text = toml::to_string(&table).expect("a recipe");
+                let source = Source { path: "written.toml".into(), text };
+                let again = Recipe::parse_finished(&source, false);
+                let again = again.unwrap_or_else(|e| panic!("{}: {e}\n{}", path.display(), source.text));
+                assert_eq!(again.cells, [cell], "{}\n{}", path.display(), source.text);
+                count += 1;
+            }
+        }
+        assert!(count > 300, "{count} cells");
+    }
+}
