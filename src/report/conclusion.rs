@@ -10,10 +10,14 @@ use super::quality::{self, MANY};
 use super::table::Comparison;
 use super::{answers, loading, pareto};
 use crate::row::Status;
-use crate::words::text::{and, names, percent, ratio, sentence};
+use crate::words::text::{and, few, names, percent, ratio, sentence};
 
 /// A smaller change of memory is no reason to choose a method.
 const NEGLIGIBLE: f64 = 0.002;
+
+/// Sentences about single methods that a reader follows, and names in a sentence.
+const MOST_FOUND: usize = 20;
+const MOST_NAMES: usize = 12;
 
 /// Sentences, the most important first.
 pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<String> {
@@ -24,7 +28,14 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     }
     let findings = (0..comparison.methods.len()).filter_map(|m| against_baseline(comparison, differences, m));
     let same = |a: &Finding, b: &Finding| (&a.bases, &a.found) == (&b.bases, &b.found);
-    out.extend(groups(findings, same).iter().map(|group| of_group(comparison, group)));
+    let found = groups(findings, same);
+    let told = most_telling(comparison, &found);
+    out.extend(told.iter().map(|group| of_group(comparison, group)));
+    if told.len() < found.len() {
+        let others =
+            found.iter().map(Vec::len).sum::<usize>() - told.iter().map(|group| group.len()).sum::<usize>();
+        out.push(format!("How the other {others} methods compare with the baseline is in the table."));
+    }
     out.extend(loading::sentences(comparison));
     out.extend(quality::sentences(comparison));
     out.extend(answers::sentences(comparison));
@@ -35,6 +46,17 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     out.extend(estimates(comparison));
     out.extend(incomplete(comparison));
     out
+}
+
+/// All of them where a reader can follow, else those with a method on a Pareto front.
+fn most_telling<'f>(comparison: &Comparison, found: &'f [Vec<Finding>]) -> Vec<&'f Vec<Finding>> {
+    if found.len() <= MOST_FOUND {
+        return found.iter().collect();
+    }
+    let fronts = (0..comparison.problems()).flat_map(|problem| pareto::front(comparison, problem));
+    let fronts: BTreeSet<usize> = fronts.map(|group| group.method).collect();
+    let on_front = |group: &&Vec<Finding>| group.iter().any(|of| fronts.contains(&of.method));
+    found.iter().filter(on_front).take(MOST_FOUND).collect()
 }
 
 /// The changes of a method against the methods of its baselines.
@@ -151,6 +173,10 @@ fn fits(comparison: &Comparison) -> Option<String> {
     let oom = methods.clone().map(|method| (method, count(method, Status::Oom))).filter(|(_, oom)| *oom > 0);
     let part = |(method, oom)| format!("{} does not fit{}", name(method), at(oom, all(method)));
     let mut parts: Vec<String> = oom.map(part).collect();
+    if parts.len() > MOST_NAMES {
+        let more = parts.split_off(MOST_NAMES).len();
+        parts.push(format!("{more} more do not fit everywhere"));
+    }
     if parts.is_empty() {
         return None;
     }
@@ -159,7 +185,7 @@ fn fits(comparison: &Comparison) -> Option<String> {
         let verb = if fitting.len() == 1 { "fits" } else { "fit" };
         let everywhere =
             if comparison.shapes.len() > 1 { format!(" at every {repeated}") } else { String::new() };
-        parts.push(format!("{} {verb}{everywhere}", names(&fitting)));
+        parts.push(format!("{} {verb}{everywhere}", few(&fitting, MOST_NAMES)));
     }
     Some(format!("{}.", sentence(&parts.join("; "))))
 }

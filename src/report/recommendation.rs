@@ -13,6 +13,9 @@ use crate::words::text::{few, names, percent, rate, ratio, sentence};
 
 /// Names of methods that a sentence lists.
 const FEW: usize = 8;
+/// The most that a step which needs less memory may be longer and still count as equal. Beyond, what may be chance may as well
+/// be the price.
+const NEAR: f64 = 1.1;
 
 /// Two or three sentences with numbers; none where nothing was measured.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
@@ -196,8 +199,9 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
     if front.is_empty() {
         return Vec::new();
     }
-    // Of those that are not clearly slower than the fastest, the one with the least memory.
-    let alike = front.iter().rposition(|group| !slower(group, &front[0])).unwrap_or(0);
+    // Of those that are as fast as the fastest, or slower by what may be chance, the one with the least memory.
+    let near = |group: &Group| value("step_s_median", group) <= NEAR * value("step_s_median", &front[0]);
+    let alike = front.iter().rposition(|group| near(group) && !slower(group, &front[0])).unwrap_or(0);
     let quicker: Vec<Group> = front.drain(..alike).collect();
     let (fastest, least) = (&front[0], &front[front.len() - 1]);
     let rivals = candidates.iter().filter(|of| of.method != fastest.method && !slower(of, fastest));

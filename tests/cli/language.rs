@@ -97,6 +97,26 @@ fn references_are_verified_and_a_changed_weight_is_noticed() {
     place.runner(&["verify", "gpt2"]).exits(1).says(&["FAIL"]);
 }
 
+/// An adapter of another rank than its config says, and a folder of an adapter without its config.
+#[test]
+fn an_adapter_that_does_not_fit_is_named() {
+    let place = Place::new(SMALL);
+    let folder = copied(&place, "qwen2_lora").join("adapter");
+    std::fs::create_dir(&folder).unwrap();
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(Path::new(&fixture("qwen2_lora/adapter")).join(file), folder.join(file)).unwrap();
+    }
+    let config = folder.join("adapter_config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["r"] = (json["r"].as_u64().expect("a rank") + 1).into();
+    std::fs::write(&config, json.to_string()).unwrap();
+    let says = ["of another rank than its adapter_config.json says", "wrong shape"];
+    place.runner(&["verify", "qwen2_lora"]).exits(1).says(&says);
+    std::fs::remove_file(&config).unwrap();
+    place.runner(&["verify", "qwen2_lora"]).exits(1).says(&["adapter_config.json"]);
+}
+
 #[test]
 fn damaged_weights_are_named() {
     let place = Place::new(SMALL);

@@ -160,6 +160,17 @@ fn rows_that_differ_are_merged_only_as_the_user_says() {
         .runner(&["merge", text(&a), text(&other), "--into", "all"])
         .exits(1)
         .says(&["hold results of two recipes", "runner compare"]);
+    // A copy under another name.
+    let copy = place.path().join("renamed").join(a.file_name().expect("a device"));
+    std::fs::create_dir_all(copy.join("rows")).expect("writable");
+    std::fs::copy(a.join("recipe.toml"), copy.join("recipe.toml")).expect("writable");
+    place
+        .runner(&["merge", text(&a), text(&copy), "--into", "all"])
+        .exits(1)
+        .says(&["have the same recipe", "into a folder called `recipe`"]);
+    // What is no file is left out, as a damaged row is.
+    std::fs::create_dir(a.join("rows/0123456789abcdef.json")).expect("writable");
+    place.runner(&["report", text(&a)]).exits(0).says(&["0123456789abcdef.json is left out"]);
 }
 
 #[test]

@@ -97,12 +97,13 @@ fn predictions_are_compared_with_a_results_folder() {
         |args: &[&str]| place.runner(&[&["advise", "recipe.toml", "--against", &folder], args].concat());
     let ended = against(&[]).exits(0).says(&[
         "step, predicted",
+        "5: out of memory: an allocation",
         "of 4 cells; the memory is off by",
         "Predicted to fit: 4 of 4 cells that ran; predicted not to fit: 1 of 1 that ran out of memory.",
         "Of the 2 cells that do the work of cell",
         "the prediction chooses cell",
     ]);
-    let statuses = ended.out.lines().filter(|line| line.contains(" ok") || line.contains("oom: ")).count();
+    let statuses = ended.out.lines().filter(|line| line.contains(" ok ") || line.contains(" oom ")).count();
     assert_eq!(statuses, 5, "{}", ended.out);
     // Cells that the folder has no rows of.
     against(&["--set", "seed=7"]).exits(0).says(&["no row", "No cell of the recipe has a row"]);

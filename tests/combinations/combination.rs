@@ -59,7 +59,7 @@ impl Combination {
 
     /// The same work without anything that only moves data or computes a block again as it was.
     pub fn at_rest(&self) -> Self {
-        self.plain(&[
+        let rest = self.plain(&[
             "blocks",
             "strategy",
             "resident blocks",
@@ -67,7 +67,12 @@ impl Combination {
             "optimizer's state",
             "loader",
             "waiting",
-        ])
+        ]);
+        // The host updates parts of whole weights, but none of those that stay divided on the device.
+        match rest.is("ranks", "2 weights") && rest.is("optimizer's place", "host") {
+            true => rest.with("ranks", "2 gradients"),
+            false => rest,
+        }
     }
 
     /// The same work by operators composed of Burn's, nothing recomputed, nothing moved, in one process. The optimizer
