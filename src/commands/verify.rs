@@ -38,6 +38,12 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
     if args.settings.set.iter().any(|setting| setting.key() == "device") {
         return Err(miette!(help = "write --device", "`runner verify` takes no --set device"));
     }
+    if let Some(atol) = args.atol.filter(|atol| !(atol.is_finite() && *atol >= 0.0)) {
+        return Err(miette!(
+            help = "write a number of 0 or more: 1e-5",
+            "--atol {atol} allows no difference"
+        ));
+    }
     let mut settings = vec![Setting::new("device", args.device.as_str())];
     settings.extend(args.settings.set.iter().cloned());
     let checks = verify::verify(&args.folder, &Options { settings, atol: args.atol })?;

@@ -132,6 +132,7 @@ fn verify_passes_on_the_reference_in_every_precision() {
         .says(&["`train.accumulation_steps` is fixed", "checkpoint.level"]);
     set("checkpoint.levle=1").exits(2).says(&["unknown key `levle`", "did you mean `level`?"]);
     place.runner(&["verify", &golden, "--atol", "1e-12"]).exits(1).says(&["FAIL"]);
+    place.runner(&["verify", &golden, "--atol", "nan"]).exits(1).says(&["--atol NaN allows no difference"]);
     place.runner(&["verify", &golden, "--device", "cuda:9"]).exits(2).says(&["is not there"]);
     let trace = format!("{ROOT}/tests/fixtures/grad_scaler");
     place

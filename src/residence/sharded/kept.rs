@@ -49,7 +49,8 @@ impl KeptParts {
 }
 
 impl Turns for KeptParts {
-    fn begin(&mut self, config: &OptimizerConfig, _: &Optimizer) {
+    fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer) {
+        assert!(!matches!(optimizer, Optimizer::OnHost(_)), "the host updates parts that move there");
         self.optimizer = config.rule().map(DeviceOptimizer::new);
     }
 
