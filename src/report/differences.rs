@@ -193,7 +193,7 @@ fn apart(cell: &Cell, environment: &Environment) -> f64 {
 /// The same of a line; 0 if it did not run.
 fn single(comparison: &Comparison, line: usize) -> f64 {
     let line = &comparison.lines[line];
-    line.row.map_or(0.0, |row| apart(line.cell, &row.environment))
+    *line.apart.get_or_init(|| line.row.map_or(0.0, |row| apart(line.cell, &row.environment)))
 }
 
 /// How far single processes of the lines are apart, in words.

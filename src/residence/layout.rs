@@ -73,8 +73,20 @@ impl Layout {
         (1..self.parts.len()).contains(&self.trainable)
     }
 
+    /// The block and the number of the part of a parameter `prefix.block.part`; `None` of any other. `layout`: of a block, if
+    /// there is one.
+    pub fn place<'l>(
+        name: &str,
+        prefix: &str,
+        layout: impl FnOnce(usize) -> Option<&'l Self>,
+    ) -> Option<(usize, usize)> {
+        let (block, part) = name.strip_prefix(prefix)?.strip_prefix('.')?.split_once('.')?;
+        let block = block.parse().ok()?;
+        Some((block, layout(block)?.find(part)?))
+    }
+
     /// The number of the part of this name.
-    pub fn find(&self, name: &str) -> Option<usize> {
+    fn find(&self, name: &str) -> Option<usize> {
         self.parts.iter().position(|part| part.name == name)
     }
 

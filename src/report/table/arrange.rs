@@ -1,7 +1,7 @@
 //! How cells become shapes, methods and baselines.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -79,6 +79,7 @@ impl<'a> Comparison<'a> {
                     .or(found[i].first().copied()),
                 rows: found[i].clone(),
                 baseline: baselines.get(&shape_of[i]).copied(),
+                apart: OnceLock::new(),
             })
             .collect();
         let (frame, crossings) = Frame::of_cells(&lines);

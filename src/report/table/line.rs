@@ -1,6 +1,6 @@
 //! [`Line`]: one cell of the recipe, with its rows.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::measure::Measurement;
 use crate::recipe::{Cell, Published};
@@ -22,6 +22,8 @@ pub struct Line<'a> {
     /// Index of the line that this one is compared with; may be its own.
     pub baseline: Option<usize>,
     pub published: Option<&'a Published>,
+    /// How far single processes of the cell are apart, once it has been asked for.
+    pub apart: OnceLock<f64>,
 }
 
 impl<'a> Line<'a> {
@@ -37,7 +39,8 @@ impl<'a> Line<'a> {
 
     /// The line as if this row were its only one.
     pub fn of_process(&self, row: &'a Row) -> Self {
-        Self { row: Some(row), rows: vec![row], settings: Arc::clone(&self.settings), ..*self }
+        let (settings, apart) = (Arc::clone(&self.settings), OnceLock::new());
+        Self { row: Some(row), rows: vec![row], settings, apart, ..*self }
     }
 
     /// How it ended; of a cell whose processes ended differently, how many of them ended well.

@@ -10,6 +10,7 @@ use crate::optim::{DeviceOptimizer, Kept, StepSize, Visit};
 use crate::params::named::{Named, wide};
 use crate::residence::ParameterStore;
 use crate::residence::activations::Activations;
+use crate::residence::layout::Layout;
 
 /// Who updates blocks.
 pub enum Updates {
@@ -155,10 +156,9 @@ impl ParameterStore for Engine {
     }
 
     fn value(&mut self, name: &str) -> Option<TensorData> {
-        let (block, part) = name.strip_prefix(self.prefix)?.strip_prefix('.')?.split_once('.')?;
-        let block = block.parse::<usize>().ok().filter(|block| *block < self.layouts.len())?;
-        let i = self.layouts[block].find(part)?;
-        Some(self.part(Side::Weights, block, i))
+        let (block, part) =
+            Layout::place(name, self.prefix, |block| self.layouts.get(block).map(|of| &**of))?;
+        Some(self.part(Side::Weights, block, part))
     }
 
     fn visit_states(&mut self, visit: &mut Visit) {

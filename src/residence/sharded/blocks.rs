@@ -203,9 +203,8 @@ impl ParameterStore for ShardedBlocks {
 
     /// All ranks ask for the same parameter, of which each has a part.
     fn value(&mut self, name: &str) -> Option<TensorData> {
-        let (block, part) = name.strip_prefix(self.prefix)?.strip_prefix('.')?.split_once('.')?;
-        let block = block.parse::<usize>().ok().filter(|block| *block < self.buckets.len())?;
-        let part = self.layout(block).find(part)?;
+        let layout = |block| self.buckets.get(block).map(|bucket: &Bucket| &*bucket.layout);
+        let (block, part) = Layout::place(name, self.prefix, layout)?;
         let (prefix, parts) = (self.prefix, &mut self.parts);
         Some(self.buckets[block].value(part, |own| parts.value(&format!("{prefix}.{block}.{own}"))))
     }

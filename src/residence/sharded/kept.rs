@@ -7,7 +7,7 @@ use burn::module::ParamId;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::ops::parameters::flat;
-use crate::optim::{DeviceOptimizer, Kept, Optimizer, OptimizerConfig, StepSize, Visit, squares};
+use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, StepSize, Visit, squares};
 use crate::params::named::Named;
 use crate::residence::ParameterStore;
 use crate::residence::engine::Pass;
@@ -20,8 +20,7 @@ pub struct KeptParts {
     /// Beginning of the names of the blocks' parameters.
     prefix: &'static str,
     blocks: Vec<KeptPart>,
-    /// `None`: there is no update.
-    optimizer: Option<DeviceOptimizer>,
+    optimizer: Optimizer,
     device: Device,
 }
 
@@ -44,14 +43,15 @@ impl KeptParts {
     ) -> Self {
         let part = |(i, layout)| KeptPart { id: ParamId::new(), layout, values: values(i), gradient: None };
         let blocks = layouts.into_iter().enumerate().map(part).collect();
-        Self { prefix, blocks, optimizer: None, device }
+        Self { prefix, blocks, optimizer: Optimizer::None, device }
     }
 }
 
 impl Turns for KeptParts {
     fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer) {
         assert!(!matches!(optimizer, Optimizer::OnHost(_)), "the host updates parts that move there");
-        self.optimizer = config.rule().map(DeviceOptimizer::new);
+        let own = |rule| Optimizer::OnDevice(Box::new(DeviceOptimizer::new(rule)));
+        self.optimizer = config.rule().map_or(Optimizer::None, own);
     }
 
     fn enter(&mut self, block: usize, _: Pass) -> Vec<DispatchTensor> {
@@ -84,7 +84,7 @@ impl Turns for KeptParts {
 
 impl ParameterStore for KeptParts {
     fn make_states(&mut self) {
-        let Some(optimizer) = &mut self.optimizer else { return };
+        let Optimizer::OnDevice(optimizer) = &mut self.optimizer else { return };
         for block in self.blocks.iter().filter(|block| block.layout.trainable > 0) {
             optimizer.state(block.id, &[block.layout.trainable_elements()], &self.device);
         }
@@ -96,8 +96,8 @@ impl ParameterStore for KeptParts {
     }
 
     fn update(&mut self, size: &StepSize) {
-        let begun = self.optimizer.as_mut().and_then(|optimizer| Some((optimizer.begin(size)?, optimizer)));
-        let Some((size, optimizer)) = begun else { return self.discard() };
+        let Optimizer::OnDevice(optimizer) = &mut self.optimizer else { return self.discard() };
+        let Some(size) = optimizer.begin(size) else { return self.discard() };
         for block in &mut self.blocks {
             if let Some(gradient) = block.gradient.take() {
                 let trained = block.values.remove(0);
@@ -107,17 +107,14 @@ impl ParameterStore for KeptParts {
     }
 
     fn value(&mut self, name: &str) -> Option<TensorData> {
-        let (block, part) = name.strip_prefix(self.prefix)?.strip_prefix('.')?.split_once('.')?;
-        let block = self.blocks.get(block.parse::<usize>().ok()?)?;
-        Some(block.values[block.layout.find(part)?].clone().into_data())
+        let layout = |block| self.blocks.get(block).map(|block: &KeptPart| &*block.layout);
+        let (block, part) = Layout::place(name, self.prefix, layout)?;
+        Some(self.blocks[block].values[part].clone().into_data())
     }
 
     fn visit_states(&mut self, visit: &mut Visit) {
-        let Some(optimizer) = &mut self.optimizer else { return };
         for (i, block) in self.blocks.iter().enumerate() {
-            let name = format!("{}.{i}", self.prefix);
-            optimizer
-                .visit(block.id, &mut |value: &str, kept: Kept<'_>| visit(&format!("{name}.{value}"), kept));
+            self.optimizer.visit(block.id, &format!("{}.{i}", self.prefix), visit);
         }
     }
 
