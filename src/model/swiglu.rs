@@ -6,7 +6,8 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::{Kind, Network, Operators};
+use super::{Inputs, Kind, Network, Operators};
+use crate::device::cuda::Input;
 use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
 use crate::ops::dense::{Arithmetic, WeightLayout};
@@ -101,6 +102,13 @@ impl Kind for SwigluConfig {
 
 impl Network for SwigluStack {
     type Batch = Regression;
+
+    fn inputs(batch: &Regression) -> Option<Inputs> {
+        let Regression { x, target, part } = batch;
+        let [tokens, hidden] = x.dims();
+        let flat = |tensor: &Tensor<2>| Input::Float(tensor.clone().reshape([tokens * hidden]));
+        Some(Inputs { tensors: vec![flat(x), flat(target)], form: vec![tokens as u64, part.to_bits()] })
+    }
 
     /// The mean squared distance to the target, times the micro-batch's part.
     fn loss(&self, batch: &Regression) -> Tensor<1> {

@@ -55,6 +55,24 @@ fn samples_train_alike_wherever_blocks_are_on_a_gpu() {
     samples_train_alike("cuda:0", 5e-4);
 }
 
+const SWIGLU: &str = r#"title = "a stack"
+device = "cuda:0"
+[model]
+kind = "swiglu"
+hidden_size = 40
+intermediate_size = 72
+num_hidden_layers = 3
+[precision]
+compute = "bf16"
+[train]
+batch_size = 3
+seq_len = 37
+optimizer = { kind = "adamw", lr = 1e-3 }
+[measure]
+warmup = 2
+steps = 8
+"#;
+
 const QWEN2: &str = r#"title = "biases"
 device = "cuda:0"
 [model]
@@ -201,6 +219,7 @@ fn a_graph_trains_as_its_launches_do() {
                 \"train.optimizer.kind\" = [\"adamw\", \"adamw8bit\"]\n";
     let tuned = "\"tuning\" = [{ method = \"lora\", rank = 3 }, { method = \"qlora\", rank = 3 }]\n";
     for (recipe, cells) in [
+        (format!("{SWIGLU}{graphs}\"checkpoint.level\" = [0, 0.5, 1]\n"), 12),
         (format!("{QWEN2}{graphs}\"checkpoint.level\" = [0, 1]\n"), 8),
         (
             format!(

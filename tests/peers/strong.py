@@ -28,7 +28,7 @@ import strong_table
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 
-# A group's recipe, which of its grids it is (None: all), and PyTorch's set-ups, most important first, a process a line.
+# A group's recipe, which of its grids it has (None: all), and PyTorch's set-ups, most important first, a process a line.
 LANGUAGE = ["compile compile+graph", "liger liger+graph", "eager eager+graph", "compile+checkpoint",
             "checkpoint checkpoint+graph", "compile+liger_loss", "compile+chunks", "compile+linear_cross_entropy"]
 WHOLE = ["compile+liger_loss", "compile", "compile+checkpoint+liger_loss", "compile+chunks"]
@@ -36,15 +36,15 @@ SWIGLU = ["compile compile+graph", "level0 level0+graph level1 level1+graph",
           "eager eager+graph checkpoint checkpoint+graph", "compile+checkpoint compile+checkpoint+graph"]
 GPT2 = [line for line in LANGUAGE if line != "liger liger+graph"]
 GROUPS = {
-    "qwen05": ("strong", 0, LANGUAGE),
-    "gpt2_small": ("strong", 1, GPT2),
-    "gpt2_large": ("strong", 2, GPT2),
-    "adamw05": ("strong", 3, WHOLE),
-    "adamw15": ("strong", 4, WHOLE),
-    "adamw7": ("strong", 5, ["compile+checkpoint+liger_loss", "compile+checkpoint+chunks"]),
-    "lora05": ("strong", 6, ["compile compile+graph", "eager eager+graph", "compile+chunks", "checkpoint",
+    "qwen05": ("strong", [0], LANGUAGE),
+    "gpt2_small": ("strong", [1], GPT2),
+    "gpt2_large": ("strong", [2], GPT2),
+    "adamw05": ("strong", [3, 4], WHOLE),
+    "adamw15": ("strong", [5, 6], WHOLE),
+    "adamw7": ("strong", [7], ["compile+checkpoint+liger_loss", "compile+checkpoint+chunks"]),
+    "lora05": ("strong", [8], ["compile compile+graph", "eager eager+graph", "compile+chunks", "checkpoint",
                              "compile+checkpoint"]),
-    "lora7": ("strong", 7, ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+chunks"]),
+    "lora7": ("strong", [9], ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+chunks"]),
     "swiglu": ("swiglu", None, SWIGLU),
     "swiglu_bf16": ("swiglu_bf16", None, SWIGLU),
 }
@@ -52,14 +52,13 @@ GROUPS = {
 LIMIT = 300
 
 
-def cells(recipe, grid):
-    """The numbers of a grid's cells, as `runner plan` counts them: one cell for each combination of its lists."""
+def cells(recipe, chosen):
+    """The numbers of the cells of these grids, as `runner plan` counts them: one cell for each combination of its lists."""
     with open(recipe, "rb") as file:
         grids = tomllib.load(file).get("grid", {})
     grids = [grids] if isinstance(grids, dict) else grids
     counts = [math.prod(len(v) for v in g.values() if isinstance(v, list)) for g in grids]
-    chosen = range(len(grids)) if grid is None else [grid]
-    return [sum(counts[:g]) + k + 1 for g in chosen for k in range(counts[g])]
+    return [sum(counts[:g]) + k + 1 for g in chosen or range(len(grids)) for k in range(counts[g])]
 
 
 class Call:
@@ -118,8 +117,8 @@ class Call:
                 print(f"  {line['setup']}: {line['error']}", flush=True)
             self.note(group=group, round=round, work=works[line.pop("row")], **line)
 
-    def group(self, group, recipe, grid, setups):
-        numbers = cells(recipe, grid)
+    def group(self, group, recipe, grids, setups):
+        numbers = cells(recipe, grids)
         for round in range(1, self.options.rounds + 1):
             works = {}
             for path in self.runner(group, round, recipe, numbers):
@@ -157,10 +156,10 @@ def main():
             setups = options.setups or ["eager", "compile"]
             call.group(pathlib.Path(options.recipe).stem, options.recipe, None, setups)
         for group in [] if options.recipe else options.only.split(","):
-            recipe, grid, setups = GROUPS[group]
+            recipe, grids, setups = GROUPS[group]
             chosen = set(options.setups or " ".join(setups).split())
             setups = [line for line in setups if chosen & set(line.split())]
-            call.group(group, str(ROOT / f"recipes/{recipe}.toml"), grid, setups)
+            call.group(group, str(ROOT / f"recipes/{recipe}.toml"), grids, setups)
         lines = call.lines
         for what in call.left_out:
             print(f"left out: {what}")

@@ -14,7 +14,6 @@ pub(super) fn check(cell: &Cell) -> Checked {
     let parallel = &cell.parallel;
     let replicas = parallel.data > 1 && parallel.ranks() == parallel.data && parallel.shard.is_none();
     let broken = [
-        ("model.kind", cell.model.decoder().is_none(), "only language models are recorded"),
         ("train.mode", !train.mode.trains(), "a forward alone is not recorded"),
         ("offload.strategy", offload.moves(), "copies of blocks are not recorded"),
         ("offload.activations", offload.activations == Memory::Host, "copies of inputs are not recorded"),
@@ -55,7 +54,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
 
 #[cfg(test)]
 mod tests {
-    use crate::recipe::tests::{BASE, says};
+    use crate::recipe::tests::says;
 
     #[test]
     fn what_differs_from_step_to_step_cannot_be_recorded() {
@@ -87,9 +86,5 @@ mod tests {
             let said = format!("cannot go with this {key}");
             says(&format!("{model}{more}"), &[&said, "remove train.graph"]);
         }
-        says(
-            &BASE.replace("seq_len = 4", "seq_len = 4\ngraph = true"),
-            &["only language models are recorded"],
-        );
     }
 }
