@@ -47,6 +47,7 @@ GROUPS = {
     "lora7": ("strong", [9], ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+chunks"]),
     "swiglu": ("swiglu", None, SWIGLU),
     "swiglu_bf16": ("swiglu_bf16", None, SWIGLU),
+    "swiglu_graph": ("strong", [10], SWIGLU),
 }
 # Seconds for a process: four cells are compiled in one.
 LIMIT = 300

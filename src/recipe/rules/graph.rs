@@ -14,6 +14,11 @@ pub(super) fn check(cell: &Cell) -> Checked {
     let parallel = &cell.parallel;
     let replicas = parallel.data > 1 && parallel.ranks() == parallel.data && parallel.shard.is_none();
     let broken = [
+        (
+            "train.accumulation_steps",
+            cell.model.decoder().is_none() && train.accumulation_steps > 1,
+            "the problems of a SwiGLU stack stay where they were drawn, and a graph reads one place",
+        ),
         ("train.mode", !train.mode.trains(), "a forward alone is not recorded"),
         ("offload.strategy", offload.moves(), "copies of blocks are not recorded"),
         ("offload.activations", offload.activations == Memory::Host, "copies of inputs are not recorded"),
@@ -54,7 +59,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
 
 #[cfg(test)]
 mod tests {
-    use crate::recipe::tests::says;
+    use crate::recipe::tests::{BASE, says};
 
     #[test]
     fn what_differs_from_step_to_step_cannot_be_recorded() {
@@ -86,5 +91,9 @@ mod tests {
             let said = format!("cannot go with this {key}");
             says(&format!("{model}{more}"), &[&said, "remove train.graph"]);
         }
+        says(
+            &BASE.replace("seq_len = 4", "seq_len = 4\naccumulation_steps = 2\ngraph = true"),
+            &["cannot go with this train.accumulation_steps", "SwiGLU"],
+        );
     }
 }
