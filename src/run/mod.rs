@@ -35,7 +35,7 @@ pub use merge::{Keep, merge};
 pub use options::Options;
 pub use process::ProcessExecutor;
 pub use progress::{Label, Progress, console};
-pub use results::Results;
+pub use results::{Results, resolve_auto};
 pub use schedule::{Session, run_cells};
 pub use shard::Shard;
 pub use store::{Loaded, Store};

@@ -73,7 +73,7 @@ impl Results {
 }
 
 /// Gives cells on the device `"auto"` the one of the rows: what they would need there does not depend on where it is read.
-fn resolve_auto(recipe: &mut Recipe, rows: &[Row]) {
+pub fn resolve_auto(recipe: &mut Recipe, rows: &[Row]) {
     let mut devices = rows.iter().map(|row| DeviceId::named(&row.environment.device.id));
     let device = devices.find(|id| *id != DeviceId::Cpu).unwrap_or(DeviceId::Cpu);
     // Cells on "cpu" beside those on "auto" stay apart from them.

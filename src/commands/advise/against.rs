@@ -15,7 +15,7 @@ use crate::commands::plan::{short, shown};
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, Source, keys};
 use crate::row::{Row, Status};
-use crate::run::Results;
+use crate::run::{Results, resolve_auto};
 use crate::words::DeviceId;
 use crate::words::text::{percent, seconds};
 
@@ -34,7 +34,8 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     };
     let on_cpu = first.environment.device.id == "cpu";
     let source = Source::read(&args.recipe)?.with(&args.checked.settings.set);
-    let recipe = Recipe::parse_finished(&source, on_cpu)?;
+    let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
+    resolve_auto(&mut recipe, &results.rows);
     let rates = rates(first, args.checked.target.as_ref());
     let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
     let mut rows: HashMap<String, &Row> = HashMap::new();
@@ -51,13 +52,12 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
         let value = |key: &String| keys::value(key, &settings).map_or("-".into(), |value| shown(key, &value));
         let names = std::iter::once((i + 1).to_string()).chain(swept.iter().map(value)).collect();
         let row = rows.get(&settings_of(settings)).copied().cloned();
-        // The row says which device "auto" is.
-        let mut cell = cell.clone();
-        cell.device.clone_from(&first.environment.device.id);
-        let limit = limits(&cell, first).memory;
+        let limit = limits(cell, first).memory;
         Compared { names, plan: Plan::new(cell.within(limit), &rates), row }
     };
-    let all: Vec<Compared> = recipe.cells.par_iter().enumerate().map(compared).collect();
+    // The rates are those of one device.
+    let is_there = |(_, cell): &(usize, &Cell)| cell.device == first.environment.device.id;
+    let all: Vec<Compared> = recipe.cells.par_iter().enumerate().filter(is_there).map(compared).collect();
     let header: Vec<&str> =
         std::iter::once("cell").chain(swept.iter().map(|key| short(key, swept))).collect();
     let verdicts = [Some(errors(&all)), fitting(&all, first), choice(&all, first)];
