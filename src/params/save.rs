@@ -78,12 +78,19 @@ impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
     }
 }
 
-/// Whether a folder of weights or of an adapter may be written here: nothing is, or what an earlier run has written, or
-/// with `overwrite` what others have written of that kind.
+/// What a folder is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    Weights,
+    Adapter,
+}
+
+/// Whether a folder of this kind may be written here: nothing is, or what an earlier run has written of the kind, or with
+/// `overwrite` also what others have written, and of the other kind.
 ///
 /// # Errors
 /// What is there.
-pub fn check_free(folder: &Path, overwrite: bool) -> Result<(), String> {
+pub fn check_free(folder: &Path, saved: Saved, overwrite: bool) -> Result<(), String> {
     let taken = |what: &str| Err(format!("{} {what}: it is not written over", folder.display()));
     let Ok(metadata) = fs::metadata(folder) else { return Ok(()) };
     if !metadata.is_dir() {
@@ -94,6 +101,13 @@ pub fn check_free(folder: &Path, overwrite: bool) -> Result<(), String> {
         entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     if let Some(other) = names.iter().find(|name| !OURS.contains(&name.as_str())) {
         return taken(&format!("holds {other}, which the runner has not written"));
+    }
+    let (other, what) = match saved {
+        Saved::Weights => (peft::TENSORS, "holds an adapter"),
+        Saved::Adapter => (WEIGHTS, "holds a model"),
+    };
+    if !overwrite && names.iter().any(|name| name == other) {
+        return taken(what);
     }
     let config = fs::read(folder.join("config.json")).unwrap_or_default();
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::device::Target;
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
 use crate::ops::{Level, Operator};
-use crate::params::save::check_free;
+use crate::params::save::{Saved, check_free};
 use crate::recipe::Folders;
 use crate::residence::Memory;
 use crate::words::{Compute, DeviceId, Rule};
@@ -120,8 +120,10 @@ pub(super) fn files(cell: &Cell) -> Checked {
         peft_type.check(folder)?;
     }
     let Folders { weights, adapter, overwrite, .. } = Folders::of(cell)?;
-    for (key, folder) in [("save.weights", weights), ("save.adapter", adapter)] {
-        folder.map_or(Ok(()), |folder| check_free(&folder, overwrite)).map_err(|message| {
+    for (key, saved, folder) in
+        [("save.weights", Saved::Weights, weights), ("save.adapter", Saved::Adapter, adapter)]
+    {
+        folder.map_or(Ok(()), |folder| check_free(&folder, saved, overwrite)).map_err(|message| {
             Rule::new(
                 &[key],
                 message,

@@ -1,10 +1,13 @@
 //! `[save]`: folders for the trained weights and for the state of training.
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cell::Cell;
 use super::keys;
+use crate::params::save::{Saved, check_free};
+use crate::words::files::check_writable;
 use crate::words::key::DefaultValue::Nothing;
 use crate::words::section::section;
 use crate::words::values::{COUNT, Values};
@@ -89,6 +92,23 @@ impl Folders {
         })
     }
 
+    /// Whether weights and adapter may be written where they are to be, before anything is trained.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn check_free(&self) -> Result<(), String> {
+        let saved = [(Saved::Weights, &self.weights), (Saved::Adapter, &self.adapter)];
+        for (saved, folder) in saved.into_iter().filter_map(|(saved, folder)| Some((saved, folder.as_ref()?)))
+        {
+            check_free(folder, saved, self.overwrite)?;
+        }
+        self.all().try_for_each(|(key, folder)| {
+            check_writable(folder).map_err(|e| {
+                format!("{} cannot be written: {e}; name another folder in {key}", folder.display())
+            })
+        })
+    }
+
     fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let weights = self.weights.iter().map(|folder| ("save.weights", folder.as_path()));
         let adapter = self.adapter.iter().map(|folder| ("save.adapter", folder.as_path()));
@@ -126,17 +146,38 @@ fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
     Ok(PathBuf::from(text))
 }
 
-/// Refuses one folder for two things. `swept`: the keys in which cells differ.
+/// Where a folder is, or will be: one place for all the ways to write it.
+fn place(folder: &Path) -> PathBuf {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.into());
+    let real = |there: &Path| Some(fs::canonicalize(there).ok()?.join(absolute.strip_prefix(there).ok()?));
+    absolute.ancestors().find_map(real).unwrap_or_else(|| absolute.clone())
+}
+
+/// Refuses one folder for two things, and one that a cell reads. `swept`: the keys in which cells differ.
 pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> {
+    if cells.iter().all(|cell| cell.save.is_none()) {
+        return Ok(());
+    }
     let what = |key: &'static str| key.trim_start_matches("save.");
+    let weights = cells.iter().filter_map(|cell| Some(("model.weights", cell.model.weights_folder()?)));
+    let adapters = cells.iter().filter_map(|cell| Some(("tuning.adapter", cell.tuning.folder()?)));
+    let read: HashMap<&Path, &str> = weights.chain(adapters).map(|(key, folder)| (folder, key)).collect();
+    let read: HashMap<PathBuf, &str> = read.into_iter().map(|(folder, key)| (place(folder), key)).collect();
     let mut taken: HashMap<PathBuf, (&'static str, usize)> = HashMap::new();
     for (i, cell) in cells.iter().enumerate() {
         for (key, folder) in Folders::of(cell)?.all() {
-            let Some((first, other)) = taken.get(folder) else {
-                taken.insert(folder.to_path_buf(), (key, i));
+            let (at, folder) = (place(folder), folder.display());
+            if let Some(reads) = read.get(&at) {
+                return Err(Rule::new(
+                    &[key],
+                    format!("{key} would write over \"{folder}\", which {reads} reads"),
+                    format!("name another folder in {key}"),
+                ));
+            }
+            let Some((first, other)) = taken.get(&at) else {
+                taken.insert(at, (key, i));
                 continue;
             };
-            let folder = folder.display();
             Rule::refuse_if(
                 *other == i,
                 &[key],
@@ -151,7 +192,15 @@ pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> 
             ));
         }
     }
-    Ok(())
+    let within = |at: &PathBuf| at.ancestors().skip(1).any(|parent| taken.contains_key(parent));
+    match taken.iter().find(|(at, _)| within(at)) {
+        None => Ok(()),
+        Some((at, (key, _))) => Err(Rule::new(
+            &[key],
+            format!("{} lies in another folder of [save], which is written as a whole", at.display()),
+            "name folders side by side",
+        )),
+    }
 }
 
 #[cfg(test)]

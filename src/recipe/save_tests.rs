@@ -58,3 +58,43 @@ fn others_files_are_not_written_over() {
     std::fs::rename(folder.path().join("thesis.tex"), folder.path().join("config.json")).unwrap();
     refused(GPT2, &save, &["weights that the runner has not written"]);
 }
+
+/// A run never writes over the model, or the adapter, that it reads, however the folder is spelled.
+#[test]
+fn what_a_cell_reads_is_not_written_over() {
+    let root = tempfile::tempdir().unwrap();
+    let base = root.path().join("base");
+    std::fs::create_dir(&base).unwrap();
+    let config =
+        r#"{"model_type":"gpt2","vocab_size":50,"n_embd":8,"n_layer":1,"n_head":2,"written_by":"runner"}"#;
+    std::fs::write(base.join("config.json"), config).unwrap();
+    let model = format!("kind = \"gpt2\"\nweights = \"{}\"\n", base.display());
+    for spelled in [base.clone(), root.path().join("base/../base/")] {
+        let save = format!("weights = \"{}\"\n", spelled.display());
+        refused(&model, &save, &["would write over", "model.weights reads", "another folder"]);
+    }
+    let state = format!("weights = \"{0}/a\"\nstate = \"{0}/a/s\"\nevery = 2\n", root.path().display());
+    refused(GPT2, &state, &["lies in another folder of [save]", "side by side"]);
+}
+
+/// Neither kind of folder is written over the other.
+#[test]
+fn an_adapter_and_a_model_stay_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, config) = (folder.path(), folder.path().join("config.json"));
+    std::fs::write(&config, "{\"written_by\":\"runner\"}").unwrap();
+    assert_eq!(check_free(path, Saved::Weights, false), Ok(()));
+    std::fs::write(path.join("model.safetensors"), "").unwrap();
+    assert!(check_free(path, Saved::Adapter, false).unwrap_err().contains("holds a model"));
+    assert_eq!(check_free(path, Saved::Adapter, true), Ok(()));
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_known_before_training() {
+    let root = tempfile::tempdir().unwrap();
+    let of = |folder: &Path| Folders { weights: Some(folder.into()), ..Folders::default() }.check_free();
+    assert_eq!(of(&root.path().join("a/b/c")), Ok(()));
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0, "nothing is left behind");
+    let error = of(Path::new("/proc/weights")).unwrap_err();
+    assert!(error.contains("/proc/weights cannot be written") && error.contains("save.weights"), "{error}");
+}

@@ -90,6 +90,30 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     .collect()
 }
 
+/// Whether any cell answered questions.
+pub fn are_asked(comparison: &Comparison) -> bool {
+    comparison.lines.iter().any(|line| !asked(line).is_empty())
+}
+
+/// Whether a method's share of right answers to a test set is clearly below its baseline's: its interval ends where the other
+/// has not begun.
+pub fn clearly_fewer(comparison: &Comparison, method: usize) -> bool {
+    let of_method = |method: usize| {
+        let groups = comparison.groups().into_iter().filter(move |group| group.method == method);
+        groups.flat_map(|group| pooled(comparison, &group)).collect::<Vec<_>>()
+    };
+    let base = comparison.of_method(method).find_map(|i| comparison.lines[i].baseline);
+    let Some(base) = base.map(|i| comparison.lines[i].method).filter(|base| *base != method) else {
+        return false;
+    };
+    let base = of_method(base);
+    let fewer = |own: &Pooled| {
+        let same = base.iter().filter(|base| base.set == own.set);
+        same.into_iter().any(|base| own.after.interval()[1] < base.after.interval()[0])
+    };
+    of_method(method).iter().any(fewer)
+}
+
 fn pooled(comparison: &Comparison, group: &Group) -> Vec<Pooled> {
     let mut out: Vec<Pooled> = Vec::new();
     for &i in &group.lines {

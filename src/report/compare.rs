@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use itertools::Itertools;
 use miette::miette;
 
+use super::differences::builds;
 use super::document::Table;
 use super::table::{Comparison, DEVICE_NAME};
 use super::terminal::ruled;
@@ -65,6 +66,7 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
         out.push_str(&format!("{key}: {} in a, {} in b\n", a.values(key), b.values(key)));
     }
     out.push_str(&format!("each value: a, b, b/a\n{}\n", ruled(&table)));
+    out.push_str(&caveat(&a, &b, &both));
     for (i, _) in lines.iter().filter(|(_, j)| j.is_none()) {
         out.push_str(&format!("only in a: {}\n", a.cell_name(*i)));
     }
@@ -72,6 +74,32 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
         out.push_str(&format!("only in b: {}\n", b.cell_name(j)));
     }
     Ok(out)
+}
+
+/// What a ratio of times may also come from: other builds, and processes that differ.
+fn caveat(a: &Compared, b: &Compared, both: &[(usize, usize)]) -> String {
+    let sides = [both.iter().map(|(i, _)| *i).collect::<Vec<_>>(), both.iter().map(|(_, j)| *j).collect()];
+    let [(of_a, fewest_a), (of_b, fewest_b)] = [(a, &sides[0]), (b, &sides[1])].map(|(side, lines)| {
+        let fewest = lines.iter().map(|&i| side.comparison.lines[i].measurements().count()).min();
+        (builds(&side.comparison, lines), fewest.unwrap_or_default())
+    });
+    let mut out = String::new();
+    if of_a.union(&of_b).count() > 1 {
+        out += &format!(
+            "builds: {} in a, {} in b; a ratio of times may be theirs\n",
+            text::and(of_a),
+            text::and(of_b)
+        );
+    }
+    out + &match fewest_a.min(fewest_b) {
+        0 | 1 => {
+            "times of cells with one process may differ by chance; measure.repeats = 5 shows by how much\n"
+                .into()
+        }
+        fewest => format!(
+            "times are medians over processes, at least {fewest} of each cell; reports test differences\n"
+        ),
+    }
 }
 
 impl<'a> Compared<'a> {

@@ -10,7 +10,7 @@ use super::quality::{self, MANY};
 use super::table::Comparison;
 use super::{answers, loading, pareto};
 use crate::row::Status;
-use crate::words::text::{and, few, names, percent, ratio, sentence};
+use crate::words::text::{and, few, percent, ratio, sentence};
 
 /// A smaller change of memory is no reason to choose a method.
 const NEGLIGIBLE: f64 = 0.002;
@@ -71,7 +71,8 @@ struct Finding {
 /// sentence: `Packing and prefetching each have 98 % less step time, against plain loop.`
 fn of_group(comparison: &Comparison, group: &[Finding]) -> String {
     let Finding { method, bases, found } = &group[0];
-    let of = |methods: &mut dyn Iterator<Item = usize>| names(methods.map(|m| &comparison.methods[m]));
+    let of =
+        |methods: &mut dyn Iterator<Item = usize>| few(methods.map(|m| &comparison.methods[m]), MOST_NAMES);
     let (own, base) = (of(&mut group.iter().map(|of| of.method)), of(&mut bases.iter().copied()));
     let has = if group.len() == 1 { "has" } else { "each have" };
     match (found.is_empty(), bases.iter().eq([method])) {
@@ -180,12 +181,12 @@ fn fits(comparison: &Comparison) -> Option<String> {
     if parts.is_empty() {
         return None;
     }
-    let fitting: Vec<&String> = methods.filter(|&m| count(m, Status::Ok) == all(m)).map(name).collect();
+    let everywhere = |m: usize| all(m) == comparison.shapes.len() && count(m, Status::Ok) == all(m);
+    let fitting: Vec<&String> = methods.filter(|&m| everywhere(m)).map(name).collect();
     if !fitting.is_empty() {
         let verb = if fitting.len() == 1 { "fits" } else { "fit" };
-        let everywhere =
-            if comparison.shapes.len() > 1 { format!(" at every {repeated}") } else { String::new() };
-        parts.push(format!("{} {verb}{everywhere}", few(&fitting, MOST_NAMES)));
+        let at = if comparison.shapes.len() > 1 { format!(" at every {repeated}") } else { String::new() };
+        parts.push(format!("{} {verb}{at}", few(&fitting, MOST_NAMES)));
     }
     Some(format!("{}.", sentence(&parts.join("; "))))
 }

@@ -26,7 +26,11 @@ pub fn elements(
     // A number stays with its percent sign.
     let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
     let differences = Differences::new(comparison);
-    let answer = recommendation::sentences(comparison).into_iter().chain(differences.caveats(comparison));
+    let answer = match comparison.lines.iter().any(|line| line.measured().is_some()) {
+        true => recommendation::sentences(comparison),
+        false => vec!["No cell ran to its end, so there is no answer.".into()],
+    };
+    let answer = answer.into_iter().chain(differences.caveats(comparison));
     out.push(Element::Summary { items: answer.map(together).collect() });
     out.extend(section("All methods", [overview(comparison), sizes(comparison)]));
     out.push(Element::heading("Findings"));

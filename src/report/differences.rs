@@ -62,7 +62,7 @@ impl Differences {
                     let [times, others] = [&own, &base].map(|lines| times(comparison, lines, quantity));
                     let (Some(median), Some(other)) = (median(&times), median(&others)) else { continue };
                     let ratio = median / other;
-                    let known = if builds(comparison, own.iter().chain(&base)).len() > 1 {
+                    let known = if !are_of_one_build(comparison, [&own, &base]) {
                         Known::OtherBuild
                     } else if let Some(p) = welch(&times, &others) {
                         tested.push(all.len());
@@ -104,7 +104,7 @@ impl Differences {
             ));
         }
         let fewest = self.all.iter().map(|of| of.processes).min();
-        let alone = self.all.iter().any(|of| of.processes < 2 && of.known != Known::OtherBuild);
+        let alone = self.all.iter().any(|of| of.processes < 2);
         let seeds = comparison.problems() < comparison.shapes.len();
         match fewest {
             _ if alone => {
@@ -121,7 +121,8 @@ impl Differences {
             }
             Some(fewest @ 2..) => out.push(format!(
                 "Times are medians over processes{}, at least {fewest} of each cell. The report states a difference where \
-                 Welch's t-test finds one with a chance of error of {LEVEL} over all {} comparisons together (Holm).",
+                 Welch's t-test finds one with a chance of error of {LEVEL} over all {} comparisons together (Holm), and in \
+                 this answer over those of its methods (Bonferroni).",
                 if seeds { ", those of other seeds among them" } else { "" },
                 self.all.iter().filter(|of| of.known != Known::OtherBuild).count()
             )),
@@ -131,27 +132,39 @@ impl Differences {
     }
 }
 
-/// Whether a step of a group takes clearly longer than one of another group of the same problem, without regard to other
-/// comparisons.
+/// Whether a step of a group takes clearly longer than one of another group of the same problem. The chance of error is that of
+/// a comparison with each other method.
 pub fn is_slower(comparison: &Comparison, group: &Group, other: &Group) -> bool {
+    let methods = comparison.groups().iter().filter(|of| of.problem == group.problem).count();
     let lines = [&*group.lines, &*other.lines];
-    exceeds(comparison, lines, lines.map(|lines| times(comparison, lines, "step")))
+    exceeds(comparison, lines, lines.map(|lines| times(comparison, lines, "step")), methods - 1)
 }
 
 /// Whether one line trains on clearly more real tokens a second than another, over the whole run.
 pub fn is_faster(comparison: &Comparison, line: usize, other: usize) -> bool {
     let lines = [&[line][..], &[other]];
-    exceeds(comparison, lines, lines.map(|lines| comparison.over_processes("tokens_per_second", lines)))
+    exceeds(comparison, lines, lines.map(|lines| comparison.over_processes("tokens_per_second", lines)), 1)
 }
 
-/// Whether the values of the first lines, one for each process, are clearly higher than those of the second.
-fn exceeds(comparison: &Comparison, lines: [&[usize]; 2], [own, base]: [Vec<f64>; 2]) -> bool {
+/// Whether the values of the first lines, one for each process, are clearly higher than those of the second, where so many
+/// comparisons are made. Nothing is known of lines of different builds.
+fn exceeds(
+    comparison: &Comparison,
+    lines: [&[usize]; 2],
+    [own, base]: [Vec<f64>; 2],
+    comparisons: usize,
+) -> bool {
     let (Some(median), Some(least)) = (median(&own), median(&base)) else { return false };
     median > least
+        && are_of_one_build(comparison, lines)
         && match welch(&own, &base) {
-            Some(p) => p < LEVEL,
+            Some(p) => p < LEVEL / comparisons.max(1) as f64,
             None => beyond_steps(comparison, lines, "step", median / least),
         }
+}
+
+pub fn are_of_one_build(comparison: &Comparison, lines: [&[usize]; 2]) -> bool {
+    builds(comparison, lines.into_iter().flatten()).len() < 2
 }
 
 /// The quantity in each process of the lines: for a step, or with a sampler for a real token.
@@ -218,7 +231,7 @@ fn beyond_steps(comparison: &Comparison, sides: [&[usize]; 2], quantity: &str, r
 }
 
 /// The builds of the lines' rows, by their commits where these are known.
-fn builds<'i>(comparison: &Comparison, lines: impl IntoIterator<Item = &'i usize>) -> BTreeSet<String> {
+pub fn builds<'i>(comparison: &Comparison, lines: impl IntoIterator<Item = &'i usize>) -> BTreeSet<String> {
     let rows = lines.into_iter().flat_map(|&i| &comparison.lines[i].rows);
     rows.map(|row| match (&row.environment.commit, &row.environment.build) {
         (commit, build) if commit.is_empty() => build.clone(),

@@ -91,7 +91,9 @@ pub fn limits(comparison: &Comparison) -> String {
             .to_string(),
         n => format!("The measurements are of {n} kinds of device, which differ in more than the method."),
     });
-    if lines().all(|line| line.rows.len() < 2) {
+    // Cells of several seeds are processes of one method.
+    let is_alone = comparison.problems() == comparison.shapes.len();
+    if is_alone && lines().all(|line| line.rows.len() < 2) {
         out.push("Each cell ran in one process, so the times of two cells may differ by as much as those of two processes.".into());
     }
     let trained = lines().any(|line| line.cell.train.optimizer.rule().is_some());

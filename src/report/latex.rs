@@ -1,10 +1,14 @@
-//! `table.tex`: tables for a LaTeX document with the package booktabs.
+//! `table.tex`: tables for a LaTeX document with the packages booktabs and longtable.
 
 use super::document::Table;
 
-/// Each table in a `table` environment, to be read by `\input`.
+/// More rows than this do not fit on a page.
+const ON_A_PAGE: usize = 40;
+
+/// Each table in a `table` environment, a long one in a `longtable`, to be read by `\input`.
 pub fn tables<'t>(tables: impl IntoIterator<Item = (&'static str, &'t Table)>) -> String {
-    let mut out = String::from("% \\usepackage{booktabs}, and \\input{table} where the tables stand.\n");
+    let mut out =
+        String::from("% \\usepackage{booktabs,longtable}, and \\input{table} where the tables stand.\n");
     tables.into_iter().for_each(|(label, of)| table(&mut out, label, of));
     out
 }
@@ -16,14 +20,27 @@ fn table(out: &mut String, label: &str, table: &Table) {
         let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
         format!("{} \\\\\n", cells.join(" & "))
     };
-    out.push_str(&format!(
-        "\n\\begin{{table}}\n\\centering\\footnotesize\n\\caption{{{}}}\n\\label{{tab:{label}}}\n\
-         \\begin{{tabular}}{{@{{}}{columns}@{{}}}}\n\\toprule\n{}\\midrule\n",
-        escape(&table.caption),
-        row(&table.header)
-    ));
+    let (caption, header) = (escape(&table.caption), row(&table.header));
+    let (head, end) = match table.rows.len() > ON_A_PAGE {
+        true => (
+            format!(
+                "\n{{\\footnotesize\n\\begin{{longtable}}{{@{{}}{columns}@{{}}}}\n\\caption{{{caption}}}\\label{{tab:{label}}} \\\\\n\
+                 \\toprule\n{header}\\midrule\n\\endfirsthead\n\\toprule\n{header}\\midrule\n\\endhead\n\\bottomrule\n\
+                 \\endfoot\n"
+            ),
+            "\\end{longtable}}\n",
+        ),
+        false => (
+            format!(
+                "\n\\begin{{table}}\n\\centering\\footnotesize\n\\caption{{{caption}}}\n\\label{{tab:{label}}}\n\
+                 \\begin{{tabular}}{{@{{}}{columns}@{{}}}}\n\\toprule\n{header}\\midrule\n"
+            ),
+            "\\bottomrule\n\\end{tabular}\n\\end{table}\n",
+        ),
+    };
+    out.push_str(&head);
     table.rows.iter().for_each(|cells| out.push_str(&row(cells)));
-    out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
+    out.push_str(end);
 }
 
 /// Text without commands in LaTeX, in ASCII as far as LaTeX has names for characters.
@@ -87,5 +104,14 @@ mod tests {
         let body = "\\begin{tabular}{@{}lr@{}}\n\\toprule\nmethod & time \\\\\n\\midrule\nlevel\\_1 & 1.00 ms \\\\\n\
                     \\bottomrule\n\\end{tabular}\n";
         assert!(tex.contains(body) && tex.contains("\\caption{What \\& why.}"), "{tex}");
+        let long = Table { rows: vec![text(["level_1", "1.00 ms"]); ON_A_PAGE + 1], ..table };
+        let tex = tables([("methods", &long)]);
+        assert!(
+            tex.contains(
+                "\\begin{longtable}{@{}lr@{}}\n\\caption{What \\& why.}\\label{tab:methods} \\\\\n\\toprule\n"
+            ),
+            "{tex}"
+        );
+        assert!(tex.ends_with("level\\_1 & 1.00 ms \\\\\n\\end{longtable}}\n"), "{tex}");
     }
 }

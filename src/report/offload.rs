@@ -40,9 +40,8 @@ fn hidden(comparison: &Comparison) -> Option<String> {
             crossings.iter().unique_by(|c| c.phase.to_string()).map(|c| c.compute_seconds).sum::<f64>();
         (copies > 0.0).then_some((i, hidden, ceiling, compute / copies))
     };
-    let overlapping = |i: &usize| {
-        !matches!(comparison.lines[*i].cell.offload.strategy, Strategy::None(_) | Strategy::Naive(_))
-    };
+    // With the others a block computes when its copy has ended.
+    let overlapping = |i: &usize| matches!(comparison.lines[*i].cell.offload.strategy, Strategy::Overlap(_));
     let all: Vec<_> = moved(comparison).filter(overlapping).filter_map(of_line).collect();
     let (best, worst) = (
         all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?,
@@ -139,7 +138,10 @@ fn needed(comparison: &Comparison) -> String {
 /// The cells that are hardly faster than `naive` with the same other settings, or slower.
 fn without_gain(comparison: &Comparison) -> Option<String> {
     let strategy = |line: &Line| line.cell.offload.strategy;
-    let others = |line: &Line| Cell { offload: Offload::default(), ..line.cell.clone() };
+    let others = |line: &Line| {
+        let offload = Offload { strategy: Offload::default().strategy, ..line.cell.offload };
+        Cell { offload, ..line.cell.clone() }
+    };
     let lines = &comparison.lines;
     let part = |i: usize| {
         let naive = |&j: &usize| {
@@ -155,7 +157,8 @@ fn without_gain(comparison: &Comparison) -> Option<String> {
     let faster = percent(NO_GAIN);
     (!parts.is_empty()).then(|| {
         format!(
-            "At most {faster} faster than naive offload with the same settings, with the ratio of step times: {}.",
+            "Hardly faster than naive offload with the same other settings, by at most {faster} of its step time, or slower (with \
+             the ratio of step times): {}.",
             names(parts)
         )
     })
@@ -244,7 +247,8 @@ mod tests {
         assert!(hidden.contains(most), "{hidden}");
         assert_eq!(
             text,
-            "At most 2 % faster than naive offload with the same settings, with the ratio of step times: function (1.00x)."
+            "Hardly faster than naive offload with the same other settings, by at most 2 % of its step time, or slower (with the \
+             ratio of step times): function (1.00x)."
         );
     }
 

@@ -3,7 +3,12 @@
 use super::table::{Comparison, Group};
 use crate::words::text::names;
 
-/// The groups of a problem that no other group beats in step time and peak memory at once, by rising time.
+/// The column of the time that methods are compared by: of a step, or where samplers make steps of unequal work of a real token.
+pub fn time(comparison: &Comparison) -> &'static str {
+    if comparison.with_samplers() { "step_s_per_token" } else { "step_s_median" }
+}
+
+/// The groups of a problem that no other group beats in time and peak memory at once, by rising time.
 pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
     front_of(comparison, comparison.groups().into_iter().filter(|group| group.problem == problem))
 }
@@ -11,7 +16,7 @@ pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
 /// The same of these groups alone.
 pub fn front_of(comparison: &Comparison, groups: impl Iterator<Item = Group>) -> Vec<Group> {
     let point = |group: Group| {
-        let [time, memory] = ["step_s_median", "live_peak_bytes"].map(|of| comparison.of_group(of, &group));
+        let [time, memory] = [time(comparison), "live_peak_bytes"].map(|of| comparison.of_group(of, &group));
         Some((time?, memory?, group))
     };
     let mut points: Vec<(f64, f64, Group)> = groups.filter_map(point).collect();

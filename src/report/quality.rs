@@ -27,10 +27,26 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     vec![against_baseline(comparison, changes), caveat(comparison)]
 }
 
-/// Whether a method's perplexity is nowhere beyond the bound above its baseline's.
-pub fn is_as_good(comparison: &Comparison, method: usize) -> bool {
-    let of_baseline = comparison.of_method(method).all(|i| comparison.is_baseline(i));
-    of_baseline || change(comparison, method).is_some_and(|change| change.max <= BOUND)
+/// A method's perplexity against its baseline's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is nowhere beyond the bound above it.
+    AsGood,
+    /// It is everywhere beyond the bound above it.
+    Worse,
+    /// Neither, or it was not measured.
+    NotClear,
+}
+
+pub fn verdict(comparison: &Comparison, method: usize) -> Verdict {
+    if comparison.of_method(method).all(|i| comparison.is_baseline(i)) {
+        return Verdict::AsGood;
+    }
+    match change(comparison, method) {
+        Some(change) if change.max <= BOUND => Verdict::AsGood,
+        Some(change) if change.min > BOUND => Verdict::Worse,
+        _ => Verdict::NotClear,
+    }
 }
 
 /// Relative changes of a method's perplexity against its baseline's, at the sizes where both ran to their end: -0.1 is a tenth

@@ -3,7 +3,8 @@
 
 use itertools::Itertools;
 
-use super::differences::is_slower;
+use super::differences::{are_of_one_build, is_slower};
+use super::quality::Verdict;
 use super::table::{Comparison, Group, Line};
 use super::{answers, ladder, loading, pareto, quality};
 use crate::residence::Strategy;
@@ -16,6 +17,12 @@ const FEW: usize = 8;
 /// The most that a step which needs less memory may be longer and still count as equal. Beyond, what may be chance may as well
 /// be the price.
 const NEAR: f64 = 1.1;
+/// A step that is longer by less is as long to a reader, also where the difference is no chance.
+const SAME: f64 = 1.01;
+/// Test sets whose answers are told.
+const SETS: usize = 2;
+/// Methods to choose among by the free memory.
+const CHOICES: usize = 4;
 
 /// Two or three sentences with numbers; none where nothing was measured.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
@@ -26,7 +33,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         return loading::answer(comparison);
     }
     let (good, lost) = as_good(comparison);
-    let mut out: Vec<String> = answers::sentences(comparison).into_iter().take(1).collect();
+    let mut out: Vec<String> = answers::sentences(comparison).into_iter().take(SETS).collect();
     out.extend(quality_sentence(comparison, &good, &lost));
     let groups = comparison.groups();
     let measured = |group: &&Group| {
@@ -45,7 +52,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         let (candidates, without) = if whole.is_empty() { (without, whole) } else { (whole, without) };
         match candidates.len() + without.len() {
             1 => return [out, alone(comparison)].concat(),
-            _ => out.extend(trade(comparison, &candidates)),
+            _ => out.extend(trade(comparison, &candidates, !lost.is_empty())),
         }
         out.extend(of_speed_without_update(comparison, &candidates, &without));
     }
@@ -84,8 +91,11 @@ fn overlap(comparison: &Comparison) -> Option<String> {
 
 /// The speed of the fastest way as a part of that of forward and backward alone, where both were measured.
 fn of_speed_without_update(comparison: &Comparison, whole: &[&Group], without: &[&Group]) -> Option<String> {
-    let (speed, _) = most_tokens(comparison, whole)?;
+    let (speed, fastest) = most_tokens(comparison, whole)?;
     let (most, reference) = most_tokens(comparison, without)?;
+    if !are_of_one_build(comparison, [&fastest.lines, &reference.lines]) {
+        return None;
+    }
     Some(format!(
         "The fastest has {} of the speed of forward and backward alone: {} has {} tokens a second.",
         percent(speed / most),
@@ -101,47 +111,61 @@ fn most_tokens<'g>(comparison: &Comparison, of: &[&'g Group]) -> Option<(f64, &'
     timed.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// The methods whose held-out perplexity is as low as the baseline's at every size, and the others. Where nothing was
-/// evaluated, all methods are good.
+/// The methods that learn as well as the baseline: their held-out perplexity is as low at every size, and their right answers
+/// are not clearly fewer; and the others. Where nothing was evaluated or asked, all methods are good.
 fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
-    let methods = 0..comparison.methods.len();
-    if comparison.having("eval_perplexity").next().is_none() {
-        return (methods.collect(), Vec::new());
-    }
     let diverged = |line: &Line| line.rows.iter().any(|row| row.status == Status::Diverged);
+    let evaluated = comparison.having("eval_perplexity").next().is_some();
     let good = |method: &usize| {
-        comparison.of_method(*method).all(|i| !diverged(&comparison.lines[i]))
-            && quality::is_as_good(comparison, *method)
+        let learned = || {
+            comparison.of_method(*method).all(|i| !diverged(&comparison.lines[i]))
+                && quality::verdict(comparison, *method) == Verdict::AsGood
+        };
+        (!evaluated || learned()) && !answers::clearly_fewer(comparison, *method)
     };
-    methods.partition(good)
+    (0..comparison.methods.len()).partition(good)
 }
 
-/// `As good as fp32, within 3 % of its held-out perplexity at every seed: 2^0 and bf16. Worse: 2^-14. Diverged: 2^24.`
+/// `As good as fp32 (held-out perplexity at most 3 % above it at every seed): 2^0 and bf16; worse: 2^-14; not clear: 2^4;
+/// diverged: 2^24.`
 fn quality_sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<String> {
     let base = comparison.lines.iter().find_map(|line| line.baseline);
     let Some(base) = base.map(|i| comparison.lines[i].method).filter(|_| !lost.is_empty()) else {
         return Vec::new();
     };
-    let diverged = |method: &&usize| {
-        let mut rows = comparison.of_method(**method).flat_map(|i| &comparison.lines[i].rows);
-        rows.any(|row| row.status == Status::Diverged)
+    let verdict = |method: &usize| {
+        let mut rows = comparison.of_method(*method).flat_map(|i| &comparison.lines[i].rows);
+        if rows.any(|row| row.status == Status::Diverged) {
+            "diverged"
+        } else if answers::clearly_fewer(comparison, *method)
+            || quality::verdict(comparison, *method) == Verdict::Worse
+        {
+            "worse"
+        } else {
+            "not clear"
+        }
     };
-    let names =
-        |methods: Vec<&usize>| few(methods.into_iter().map(|method| &comparison.methods[*method]), FEW);
-    let (diverged, worse): (Vec<&usize>, Vec<&usize>) = lost.iter().partition(diverged);
-    let equal: Vec<&usize> = good.iter().filter(|method| **method != base).collect();
-    let mut text = match equal.is_empty() {
-        true => format!("No method is as good as {}", comparison.methods[base]),
-        false => format!("As good as {}: {}", comparison.methods[base], names(equal)),
+    let names = |methods: &mut dyn Iterator<Item = &usize>| {
+        few(methods.map(|method| &comparison.methods[*method]), FEW)
     };
-    text += &format!(
-        " (held-out perplexity at most {} above it at every {})",
-        percent(quality::BOUND),
-        comparison.repeated()
-    );
-    for (what, methods) in [("worse", worse), ("diverged", diverged)] {
-        if !methods.is_empty() {
-            text += &format!("; {what}: {}", names(methods));
+    let mut equal = good.iter().filter(|method| **method != base).peekable();
+    let mut text = match equal.peek() {
+        None => format!("No method is as good as {}", comparison.methods[base]),
+        Some(_) => format!("As good as {}: {}", comparison.methods[base], names(&mut equal)),
+    };
+    let perplexity = comparison.having("eval_perplexity").next().map(|_| {
+        format!(
+            "held-out perplexity at most {} above it at every {}",
+            percent(quality::BOUND),
+            comparison.repeated()
+        )
+    });
+    let asked = answers::are_asked(comparison).then(|| "right answers not clearly fewer".to_string());
+    text += &format!(" ({})", perplexity.into_iter().chain(asked).join(", "));
+    for what in ["worse", "not clear", "diverged"] {
+        let mut of = lost.iter().filter(|method| verdict(method) == what).peekable();
+        if of.peek().is_some() {
+            text += &format!("; {what}: {}", names(&mut of));
         }
     }
     vec![text + "."]
@@ -182,14 +206,27 @@ fn memory(written: impl Fn(&str) -> String) -> String {
     if driver.is_empty() { tensors } else { format!("{tensors} of tensors ({driver} by the driver)") }
 }
 
-/// The fastest method, the one with the least memory, and which to take by the free memory.
-fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
+/// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most.
+fn on_each(comparison: &Comparison, group: &Group) -> &'static str {
+    let line = &comparison.lines[group.lines[0]];
+    match line.cell.parallel.is_alone() {
+        true => "",
+        false if line.row.is_some_and(|row| row.environment.device.id == "cpu") => " on each rank",
+        false => " on each GPU",
+    }
+}
+
+/// The fastest method, the one with the least memory, and which to take by the free memory. `of_good`: only those that learn as
+/// well as the baseline are candidates.
+fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<String> {
     let problem = candidates[0].problem;
+    let time = pareto::time(comparison);
     let value = |column: &str, of: &Group| comparison.of_group(column, of).unwrap_or(f64::INFINITY);
     let written = |column: &str, of: &Group| comparison.written_of_group(column, of).unwrap_or_default();
-    let memory = |of: &Group| memory(|column| written(column, of));
+    let memory = |of: &Group| format!("{}{}", memory(|column| written(column, of)), on_each(comparison, of));
     let name = |of: &Group| comparison.methods[of.method].as_str();
     let slower = |a: &Group, b: &Group| is_slower(comparison, a, b);
+    let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
     let label = comparison.problem_label(problem);
     let at = match comparison.problems() == 1 || label.is_empty() {
         true => String::new(),
@@ -200,8 +237,12 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
         return Vec::new();
     }
     // Of those that are as fast as the fastest, or slower by what may be chance, the one with the least memory.
-    let near = |group: &Group| value("step_s_median", group) <= NEAR * value("step_s_median", &front[0]);
-    let alike = front.iter().rposition(|group| near(group) && !slower(group, &front[0])).unwrap_or(0);
+    let longer = |group: &Group, than: &Group| value(time, group) / value(time, than);
+    let alike = |group: &Group| {
+        let longer = longer(group, &front[0]);
+        longer <= SAME || longer <= NEAR && !slower(group, &front[0])
+    };
+    let alike = front.iter().rposition(alike).unwrap_or(0);
     let quicker: Vec<Group> = front.drain(..alike).collect();
     let (fastest, least) = (&front[0], &front[front.len() - 1]);
     let rivals = candidates.iter().filter(|of| of.method != fastest.method && !slower(of, fastest));
@@ -214,16 +255,17 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
     let what = match quicker.first() {
         None => format!("{} takes the least time{equal}", name(fastest)),
         Some(first) => format!(
-            "{} takes the least time, {} a step, but is not clearly faster than all others; of those that are not clearly \
-             slower, {} needs the least memory",
+            "{} takes the least time, {} {of_what}, but is not clearly faster than all others; of those that are not \
+             clearly slower, {} needs the least memory",
             name(first),
-            written("step_s_median", first),
+            written(time, first),
             name(fastest)
         ),
     };
+    let among = if of_good { "of these, " } else { "" };
     let first = sentence(&format!(
-        "{at}{what}: {} a step, {} tokens a second, in {}.",
-        written("step_s_median", fastest),
+        "{among}{at}{what}: {} {of_what}, {} tokens a second, in {}.",
+        written(time, fastest),
         written("tokens_per_second", fastest),
         memory(fastest)
     ));
@@ -237,18 +279,42 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
         false => String::new(),
     };
     let saved = 1.0 - value("live_peak_bytes", least) / value("live_peak_bytes", fastest);
-    let longer = value("step_s_median", least) / value("step_s_median", fastest);
+    let price = match slower(least, fastest) {
+        true => format!("{} the time", ratio(longer(least, fastest))),
+        false => format!("a time that is not clearly longer ({})", ratio(longer(least, fastest))),
+    };
     let second = format!(
-        "{} needs the least memory: {}, {} less, for {} the time{host}.",
+        "{} needs the least memory{}: {}, {} less, for {price}{host}.",
         sentence(name(least)),
+        if of_good { " of them" } else { "" },
         memory(least),
         percent(saved),
-        ratio(longer)
     );
-    let room =
-        |of: &Group| format!("{} where {} are free for tensors", name(of), written("live_peak_bytes", of));
-    let choices = if front.len() > 4 { vec![fastest, least] } else { front.iter().collect() };
-    vec![first, second, format!("Take {}.", choices.into_iter().map(room).join(", else "))]
+    let room = |of: &Group| {
+        let bytes = written("live_peak_bytes", of);
+        format!("{} where {bytes} are free for tensors{}", name(of), on_each(comparison, of))
+    };
+    let points: Vec<[f64; 2]> =
+        front.iter().map(|of| [value(time, of), value("live_peak_bytes", of)].map(f64::ln)).collect();
+    let chosen = choices(&points).into_iter().map(|i| room(&front[i]));
+    vec![first, second, format!("Take {}.", chosen.into_iter().join(", else "))]
+}
+
+/// The points of a front, logarithms of time and memory by rising time, that a reader chooses among: the first, the last, and
+/// those between with which the time is the least in the mean over the memories that may be free.
+fn choices(points: &[[f64; 2]]) -> Vec<usize> {
+    let last = points.len() - 1;
+    if points.len() <= CHOICES {
+        return (0..=last).collect();
+    }
+    let with = |between: Vec<usize>| -> Vec<usize> { [vec![0], between, vec![last]].concat() };
+    // With less memory than one point needs, and as much as the next one does, that one is taken.
+    let time = |chosen: &Vec<usize>| -> f64 {
+        let steps = chosen.windows(2).map(|pair| (points[pair[0]], points[pair[1]]));
+        steps.map(|([_, memory], [time, next])| (memory - next) * time).sum()
+    };
+    let all = (1..last).combinations(CHOICES - 2).map(with);
+    all.min_by(|a, b| time(a).total_cmp(&time(b))).expect("points between the first and the last")
 }
 
 #[cfg(test)]
@@ -270,5 +336,13 @@ mod tests {
         let said = sentences(&Comparison::new(&recipe, &rows));
         assert!(said[0].starts_with("Level 0 takes the least time: 31.0 ms a step"), "{said:?}");
         assert!(said[0].ends_with(" in 100 MiB."), "{said:?}");
+    }
+
+    /// Times 1 to 32 and memories 32 to 1: of the four between, the two after the largest steps of memory.
+    #[test]
+    fn a_front_of_many_is_told_by_four() {
+        let front = [[1.0, 32.0], [2.0, 30.0], [3.0, 8.0], [4.0, 7.5], [5.0, 2.0], [32.0, 1.0]];
+        assert_eq!(choices(&front.map(|point| point.map(f64::ln))), [0, 2, 4, 5]);
+        assert_eq!(choices(&[[0.0, 1.0], [1.0, 0.0]]), [0, 1]);
     }
 }

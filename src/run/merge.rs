@@ -232,5 +232,6 @@ fn cell_of(found: &Found, part: &Part) -> String {
     let label = Recipe::parse_finished(&part.source, on_cpu)
         .ok()
         .and_then(|recipe| position(&recipe).map(|position| Label::of(&recipe)[position].to_string()));
-    label.unwrap_or_else(|| format!("the row {}", row.name()))
+    let label = label.unwrap_or_else(|| format!("the row {}", row.name()));
+    if row.repeat > 1 { format!("{label}, process {}", row.repeat) } else { label }
 }

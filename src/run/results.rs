@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use itertools::Itertools;
 use miette::{Result, miette};
 
-use super::row_files::{Files, other_notice, read_rows};
+use super::row_files::{Files, other_notices, read_rows};
 use super::store::{RECIPE, ROWS};
 use crate::recipe::{Recipe, Source};
 use crate::row::Row;
@@ -67,7 +67,7 @@ impl Results {
         let count = found.len();
         let rows = arrange(&mut recipe, found);
         resolve_auto(&mut recipe, &rows);
-        notices.extend(other_notice(files.other + count - rows.len()));
+        notices.extend(other_notices(&files.newer, files.others + count - rows.len()));
         Ok(Self { recipe, rows, notices })
     }
 }

@@ -16,8 +16,10 @@ pub(super) struct Files {
     pub rows: Vec<Row>,
     /// Damaged files, each with the reason.
     pub damaged: Vec<(PathBuf, String)>,
-    /// Number of rows of another format, or of another version with unknown fields.
-    pub other: usize,
+    /// Rows of another format, or of another version with unknown fields.
+    pub newer: Vec<PathBuf>,
+    /// Number of rows of other cells or input files that were left out.
+    pub others: usize,
 }
 
 pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
@@ -47,11 +49,12 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
     for row in paths.into_par_iter().map(read).collect::<Vec<io::Result<_>>>() {
         match row.map_err(unreadable)? {
             Some((Ok(Some(row)), _)) => files.rows.push(row),
-            Some((Ok(None), _)) => files.other += 1,
+            Some((Ok(None), path)) => files.newer.push(path),
             Some((Err(why), path)) => files.damaged.push((path, why)),
             None => {}
         }
     }
+    files.newer.sort();
     Ok(files)
 }
 
@@ -69,6 +72,9 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
         Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => {
             Err(format!("its status is {} but its measurement says otherwise", row.status.into_str()))
         }
+        Ok(row) if row.measurement.as_ref().is_some_and(|measured| measured.step.min <= 0.0) => {
+            Err("its measurement has a step that took no time".into())
+        }
         Ok(row) => Ok(row.in_this_format().ok()),
         Err(e) => {
             let value: Value =
@@ -85,16 +91,25 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
     }
 }
 
-pub(super) fn other_notice(count: usize) -> Option<String> {
-    match count {
+/// What is said of rows of other versions, and of so many rows of other cells or input files.
+pub(super) fn other_notices(newer: &[PathBuf], others: usize) -> Vec<String> {
+    let newer = newer.first().map(|path| match newer.len() - 1 {
+        0 => format!("{} is of another version of the runner and is left as it is", path.display()),
+        1 => format!(
+            "{} and 1 more row are of other versions of the runner and are left as they are",
+            path.display()
+        ),
+        n => format!(
+            "{} and {n} more rows are of other versions of the runner and are left as they are",
+            path.display()
+        ),
+    });
+    let others = match others {
         0 => None,
-        1 => {
-            Some("1 row of another version, of another cell or of other input files was left as it is".into())
-        }
-        n => Some(format!(
-            "{n} rows of other versions, of other cells or of other input files were left as they are"
-        )),
-    }
+        1 => Some("1 row of another cell or of other input files was left as it is".into()),
+        n => Some(format!("{n} rows of other cells or of other input files were left as they are")),
+    };
+    newer.into_iter().chain(others).collect()
 }
 
 pub(super) fn move_aside(path: &Path, why: &str) -> miette::Result<String> {

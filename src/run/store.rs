@@ -13,7 +13,7 @@ use miette::{Result, miette};
 use rayon::prelude::*;
 
 use super::results::Results;
-use super::row_files::{Files, move_aside, other_notice, read_row, read_rows};
+use super::row_files::{Files, move_aside, other_notices, read_row, read_rows};
 use crate::device::DeviceInfo;
 use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
@@ -104,8 +104,9 @@ impl Store {
         let mut files = read_rows(&self.rows())?;
         let moved = files.damaged.drain(..).map(|(path, why)| move_aside(&path, &why));
         let mut notices = moved.collect::<Result<Vec<String>>>()?;
-        let (rows, other) = self.sort(files, cells, notify);
-        notices.extend(other_notice(other));
+        let newer = std::mem::take(&mut files.newer);
+        let (rows, others) = self.sort(files, cells, notify);
+        notices.extend(other_notices(&newer, others));
         Ok(Loaded { rows, notices })
     }
 
@@ -119,10 +120,10 @@ impl Store {
         Ok(self.sort(files, cells, notify).0)
     }
 
-    /// The newest row of each process of each cell, whichever build measured it, and the number of other rows.
+    /// The newest row of each process of each cell, whichever build measured it, and the number of rows of other cells.
     fn sort(&self, files: Files, cells: &[Cell], notify: &dyn Fn(&str)) -> (Vec<Vec<Option<Row>>>, usize) {
         let mut contents = Contents::new(notify);
-        let mut other = files.other + files.rows.len();
+        let mut other = files.rows.len();
         let mut by_cell: HashMap<String, Vec<Row>> = HashMap::new();
         let named = |row: Row| (key(&row.cell, &row.environment.device.name, &Inputs::new()), row);
         for (name, row) in files.rows.into_par_iter().map(named).collect::<Vec<_>>() {
@@ -186,12 +187,10 @@ impl Store {
     /// When the folder cannot be read.
     pub fn results(&self, recipe: &Recipe, notify: &dyn Fn(&str)) -> Result<Results> {
         let mut files = read_rows(&self.rows())?;
-        let damaged = std::mem::take(&mut files.damaged);
-        let (rows, other) = self.sort(files, &recipe.cells, notify);
-        Results::of(
-            &self.folder,
-            Files { rows: rows.into_iter().flatten().flatten().collect(), damaged, other },
-        )
+        let (damaged, newer) = (std::mem::take(&mut files.damaged), std::mem::take(&mut files.newer));
+        let (rows, others) = self.sort(files, &recipe.cells, notify);
+        let rows = rows.into_iter().flatten().flatten().collect();
+        Results::of(&self.folder, Files { rows, damaged, newer, others })
     }
 
     /// The rows of a recipe on all devices, the newest first; files that cannot be read are left out.

@@ -13,7 +13,7 @@ use super::training::Training;
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::{Kind, on_model};
 use crate::parallel::Groups;
-use crate::params::save::check_free;
+use crate::params::save::{Saved, check_free};
 use crate::precision::collapse;
 use crate::recipe::{Cell, Folders};
 use crate::words::refusal::refuse;
@@ -57,8 +57,7 @@ fn run<K: Kind<Network: Build>>(
     let groups = Groups::of(world, &cell.parallel);
     let mut feed = K::Network::feed(&placed, share(&groups.replicas));
     let folders = Folders::of(cell).expect("checked with the cell");
-    let written = || folders.weights.iter().chain(&folders.adapter);
-    written().for_each(|folder| check_free(folder, folders.overwrite).unwrap_or_else(|e| refuse(e)));
+    folders.check_free().unwrap_or_else(|e| refuse(e));
     let states = folders.state.map(|state| States::of(cell, state));
     let state = states.as_ref().and_then(|states| states.last().unwrap_or_else(|e| refuse(e)));
     if let Some(state) = &state {
@@ -103,12 +102,15 @@ fn run<K: Kind<Network: Build>>(
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
     run.training.end_steps();
-    if written().next().is_some() {
+    if folders.weights.is_some() || folders.adapter.is_some() {
         run.training.gather();
         // All replicas have the same weights, and the rank of the first stage has gathered all of them.
         if groups.replicas.place() == 0 && groups.pipeline.place() == 0 {
-            folders.weights.iter().for_each(|folder| run.save(folder, Training::write_model));
-            folders.adapter.iter().for_each(|folder| run.save(folder, Training::write_adapter));
+            folders.weights.iter().for_each(|folder| run.save(folder, Saved::Weights, Training::write_model));
+            folders
+                .adapter
+                .iter()
+                .for_each(|folder| run.save(folder, Saved::Adapter, Training::write_adapter));
         }
         // The first rank may write for longer than ranks wait for each other.
         world.all().broadcast_when_ready("end of saving", 0, Vec::new()).wait();
@@ -196,12 +198,17 @@ impl<'r, N: Build> Run<'r, N> {
     }
 
     /// Saves weights, before recorded steps change them.
-    fn save(&mut self, folder: &Path, write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>) {
+    fn save(
+        &mut self,
+        folder: &Path,
+        saved: Saved,
+        write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>,
+    ) {
         if self.world.rank() > 0 {
             return self.training.give_shares();
         }
         let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
-        let free = check_free(folder, overwrite).map_err(std::io::Error::other);
+        let free = check_free(folder, saved, overwrite).map_err(std::io::Error::other);
         let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
         let failed = |e| format!("the weights cannot be written to {}: {e}", folder.display());
         written.map_err(failed).unwrap_or_else(|e| refuse(e));

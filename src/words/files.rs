@@ -41,8 +41,12 @@ pub fn write_folder(folder: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -
     builder.prefix(".writing-").suffix(UNFINISHED);
     let unfinished = builder.permissions(Permissions::from_mode(0o777)).tempdir_in(parent)?;
     fill(unfinished.path())?;
+    // safetensors writes files for their owner alone. The folder has the umask's mode.
+    let mode = fs::metadata(unfinished.path())?.permissions().mode() & 0o666;
     for file in fs::read_dir(unfinished.path())? {
-        File::open(file?.path())?.sync_all()?;
+        let path = file?.path();
+        fs::set_permissions(&path, Permissions::from_mode(mode))?;
+        File::open(path)?.sync_all()?;
     }
     File::open(unfinished.path())?.sync_all()?;
     let before = builder.tempdir_in(parent)?;
@@ -56,6 +60,16 @@ pub fn write_folder(folder: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -
         return Err(e);
     }
     File::open(parent)?.sync_all()
+}
+
+/// Whether [`write_folder`] can make this folder; nothing is left behind.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check_writable(folder: &Path) -> io::Result<()> {
+    let absolute = std::path::absolute(folder)?;
+    let parents = absolute.ancestors().skip(1);
+    write_whole(parents.into_iter().find(|parent| parent.exists()).unwrap_or(Path::new("/")), None, b"")
 }
 
 /// Removes what dead runs left unfinished. A run that is alive now has younger files.

@@ -121,7 +121,7 @@ fn a_row_of_an_older_version_is_a_finished_one_and_left_as_it_is() {
     old["status"] = "a word of that version".into();
     std::fs::write(row.with_file_name("fedcba9876543210.json"), old.to_string()).expect("writable");
     place.runner(&["run", "recipe.toml"]).exits(0).says(&[
-        "1 row of another version, of another cell or of other input files was left as it is",
+        "fedcba9876543210.json is of another version of the runner and is left as it is",
         "0 measured, 4 finished earlier",
     ]);
     assert_eq!(std::fs::read_to_string(&name).expect("still there"), text);
@@ -151,7 +151,7 @@ fn rows_of_a_newer_format_are_left_as_they_are() {
     place
         .runner(&["report", &folder])
         .exits(0)
-        .says(&["1 row of another version", "1 of 4 cells have not run"]);
+        .says(&["is of another version of the runner", "1 of 4 cells have not run"]);
     place.runner(&["compare", &folder, &folder]).exits(0);
     place.runner(&["merge", &folder, "--into", "all"]).exits(0).says(&["4 rows of 1 folder are in"]);
     let merged = place.path().join("all/recipe").join(place.results().file_name().expect("a name"));

@@ -219,7 +219,12 @@ fn a_graph_trains_as_its_launches_do() {
                 \"train.optimizer.kind\" = [\"adamw\", \"adamw8bit\"]\n";
     let tuned = "\"tuning\" = [{ method = \"lora\", rank = 3 }, { method = \"qlora\", rank = 3 }]\n";
     for (recipe, cells) in [
-        (format!("{SWIGLU}[[grid]]\n\"train.graph\" = [false, true]\n\"checkpoint.level\" = [0, 0.5, 1]\n"), 6),
+        (
+            format!(
+                "{SWIGLU}[[grid]]\n\"train.graph\" = [false, true]\n\"checkpoint.level\" = [0, 0.5, 1]\n"
+            ),
+            6,
+        ),
         (format!("{QWEN2}{graphs}\"checkpoint.level\" = [0, 1]\n"), 8),
         (
             format!(

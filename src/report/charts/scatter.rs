@@ -79,7 +79,10 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
         let far = far / second;
         plot = plot.panel(x, y, move |canvas, area| draw(canvas, area, comparison, &of_problem, far));
     }
-    let mut caption = String::from("Peak memory of tensors against step time; left and below is better.");
+    let mut caption = String::from(
+        "Peak memory of tensors against step time; left and below is better. Markers that \
+                                    would cover one another stand side by side; the line of the front has their true places.",
+    );
     if far_points {
         caption += " A point at the right edge, behind the stroke, takes longer than the axis shows: its time is written next to it.";
     }
