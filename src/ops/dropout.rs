@@ -87,25 +87,24 @@ impl Dropout {
         let (device, dtype) = (x.device(), x.dtype());
         let mut data = wide(x).into_data();
         match data.dtype() {
-            DType::F64 => drop_elements::<f64>(&mut data, key, threshold, scale),
-            _ => drop_elements::<f32>(&mut data, key, threshold, scale as f32),
+            DType::F64 => drop_elements(&mut data, key, threshold, scale),
+            _ => {
+                let elements = data.as_mut_slice::<f32>().expect("wide values");
+                cpu_kernels::random::dropout(elements, key, threshold, scale as f32);
+            }
         }
         let options = (&device, data.dtype());
         narrow(Tensor::from_data(data, options), dtype)
     }
 }
 
-fn drop_elements<E: burn::tensor::Element + std::ops::MulAssign>(
-    data: &mut TensorData,
-    key: [u32; 2],
-    threshold: u32,
-    scale: E,
-) {
-    let elements = data.as_mut_slice::<E>().expect("wide values");
+/// The same in fp64, for references.
+fn drop_elements(data: &mut TensorData, key: [u32; 2], threshold: u32, scale: f64) {
+    let elements = data.as_mut_slice::<f64>().expect("wide values");
     for (block, four) in elements.chunks_mut(4).enumerate() {
         let numbers = philox([block as u32, 0, 0, 0], key);
         for (element, number) in four.iter_mut().zip(numbers) {
-            if number < threshold { *element = E::from_elem(0) } else { *element *= scale }
+            *element = if number < threshold { 0.0 } else { *element * scale };
         }
     }
 }
