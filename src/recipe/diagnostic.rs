@@ -145,13 +145,21 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
         return (format!("the key `{name}` is missing"), "in this table".into(), help);
     }
     if let Some(rest) = raw.strip_prefix("invalid type: ") {
-        let message = match rest.split_once(", expected ") {
+        let (message, help) = match rest.split_once(", expected ") {
+            // A word for a table whose kind it is.
+            Some(("unit variant", "newtype variant")) => (
+                "wrong type: expected a table, found a word".into(),
+                "write a table with the word as its kind, such as { kind = \"gpt2\" }, or { method = \"lora\" } in [tuning]",
+            ),
             Some((found, expected)) => {
-                format!("wrong type: expected {}, found {found}", plain_type(expected))
+                let expected = plain_type(expected);
+                let help =
+                    if expected == "a table" { "write a table; `runner keys` lists its keys" } else { "" };
+                (format!("wrong type: expected {expected}, found {found}"), help)
             }
-            None => format!("wrong type: {rest}"),
+            None => (format!("wrong type: {rest}"), ""),
         };
-        return (message, "wrong type".into(), String::new());
+        return (message, "wrong type".into(), help.into());
     }
     (raw.to_string(), "here".into(), String::new())
 }

@@ -64,7 +64,7 @@ impl Shard {
         match count {
             None => Ok(None),
             Some(count) => Err(miette!(
-                help = "pass --shard i/{count}",
+                help = "pass --shard i/n, with i from 1 to n",
                 "--shard {count} names no shard, and no variable of a cluster does"
             )),
         }

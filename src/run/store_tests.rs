@@ -33,6 +33,17 @@ fn path(store: &Store, position: usize) -> PathBuf {
     store.row_path(&row(position).key)
 }
 
+/// A row whose learning rate came back another one would have another key, and its cell would be measured each time.
+#[test]
+fn numbers_are_read_back_to_the_last_bit() {
+    for number in [0.123_573_452_234_268_19_f64, 0.000_111_147_491_002_383_05, 0.000_951_017_001_658_572_5] {
+        let text = serde_json::to_string(&number).unwrap();
+        assert_eq!(serde_json::from_str::<f64>(&text).unwrap().to_bits(), number.to_bits(), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value.as_f64().unwrap().to_bits(), number.to_bits(), "{text}");
+    }
+}
+
 #[test]
 fn a_saved_row_is_loaded() {
     let root = tempfile::tempdir().unwrap();

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::failure::Failure;
+use super::links::RAISE;
 use super::network;
 use super::stream::Stream;
 use crate::words::text::hex;
@@ -148,7 +149,13 @@ impl Seat {
             Meeting::Host(_) => String::new(),
             Meeting::Network(address) => format!(" at {address}"),
         };
-        let reason = format!("rank {peer} did not come to the meeting of all {} ranks{at}: {e}", self.size);
+        // It was tried until the time was up.
+        let last = match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => String::new(),
+            _ => format!(" ({e})"),
+        };
+        let why = format!(" for {} s{last}: {RAISE}", self.limit().as_secs_f64());
+        let reason = format!("rank {peer} did not come to the meeting of all {} ranks{at}{why}", self.size);
         Failure::Lost { peer, reason }
     }
 

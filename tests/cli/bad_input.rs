@@ -177,8 +177,7 @@ fn the_rows_of_another_recipe_in_a_folder_are_named_and_left_out() {
     }
     let folder = place.results().to_str().expect("UTF-8").to_string();
     let ended = place.runner(&["report", &folder]).exits(0);
-    let ended = ended
-        .says(&["2 rows of other versions, of other cells or of other input files were left as they are"]);
+    let ended = ended.says(&["2 rows of other cells or of other input files were left as they are"]);
     assert!(ended.out.contains("batch size 4") && !ended.out.contains("batch size 6"), "{}", ended.out);
 }
 
