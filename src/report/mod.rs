@@ -19,6 +19,7 @@ mod frame;
 mod labels;
 mod ladder;
 mod latex;
+mod learned;
 mod learning;
 mod loading;
 mod offload;

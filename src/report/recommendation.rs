@@ -4,16 +4,14 @@
 use itertools::Itertools;
 
 use super::differences::{are_of_one_build, is_slower};
-use super::quality::Verdict;
-use super::table::{Comparison, Group, Line};
-use super::{answers, ladder, loading, pareto, quality};
+use super::table::{Comparison, Group};
+use super::{answers, ladder, learned, loading, pareto};
 use crate::residence::Strategy;
-use crate::row::Status;
 use crate::words::Bytes;
-use crate::words::text::{few, names, percent, rate, ratio, sentence};
+use crate::words::text::{names, percent, rate, ratio, sentence};
 
 /// Names of methods that a sentence lists.
-const FEW: usize = 8;
+pub const FEW: usize = 8;
 /// The most that a step which needs less memory may be longer and still count as equal. Beyond, what may be chance may as well
 /// be the price.
 const NEAR: f64 = 1.1;
@@ -32,9 +30,9 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     if comparison.compares_samplers() {
         return loading::answer(comparison);
     }
-    let (good, lost) = as_good(comparison);
+    let (good, lost) = learned::as_good(comparison);
     let mut out: Vec<String> = answers::sentences(comparison).into_iter().take(SETS).collect();
-    out.extend(quality_sentence(comparison, &good, &lost));
+    out.extend(learned::sentence(comparison, &good, &lost));
     let groups = comparison.groups();
     let measured = |group: &&Group| {
         good.contains(&group.method) && group.lines.iter().any(|&i| comparison.lines[i].measured().is_some())
@@ -109,66 +107,6 @@ fn most_tokens<'g>(comparison: &Comparison, of: &[&'g Group]) -> Option<(f64, &'
     let timed =
         of.iter().filter_map(|group| Some((comparison.of_group("tokens_per_second", group)?, *group)));
     timed.max_by(|a, b| a.0.total_cmp(&b.0))
-}
-
-/// The methods that learn as well as the baseline: their held-out perplexity is as low at every size, and their right answers
-/// are not clearly fewer; and the others. Where nothing was evaluated or asked, all methods are good.
-fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
-    let diverged = |line: &Line| line.rows.iter().any(|row| row.status == Status::Diverged);
-    let evaluated = comparison.having("eval_perplexity").next().is_some();
-    let good = |method: &usize| {
-        let learned = || {
-            comparison.of_method(*method).all(|i| !diverged(&comparison.lines[i]))
-                && quality::verdict(comparison, *method) == Verdict::AsGood
-        };
-        (!evaluated || learned()) && !answers::clearly_fewer(comparison, *method)
-    };
-    (0..comparison.methods.len()).partition(good)
-}
-
-/// `As good as fp32 (held-out perplexity at most 3 % above it at every seed): 2^0 and bf16; worse: 2^-14; not clear: 2^4;
-/// diverged: 2^24.`
-fn quality_sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<String> {
-    let base = comparison.lines.iter().find_map(|line| line.baseline);
-    let Some(base) = base.map(|i| comparison.lines[i].method).filter(|_| !lost.is_empty()) else {
-        return Vec::new();
-    };
-    let verdict = |method: &usize| {
-        let mut rows = comparison.of_method(*method).flat_map(|i| &comparison.lines[i].rows);
-        if rows.any(|row| row.status == Status::Diverged) {
-            "diverged"
-        } else if answers::clearly_fewer(comparison, *method)
-            || quality::verdict(comparison, *method) == Verdict::Worse
-        {
-            "worse"
-        } else {
-            "not clear"
-        }
-    };
-    let names = |methods: &mut dyn Iterator<Item = &usize>| {
-        few(methods.map(|method| &comparison.methods[*method]), FEW)
-    };
-    let mut equal = good.iter().filter(|method| **method != base).peekable();
-    let mut text = match equal.peek() {
-        None => format!("No method is as good as {}", comparison.methods[base]),
-        Some(_) => format!("As good as {}: {}", comparison.methods[base], names(&mut equal)),
-    };
-    let perplexity = comparison.having("eval_perplexity").next().map(|_| {
-        format!(
-            "held-out perplexity at most {} above it at every {}",
-            percent(quality::BOUND),
-            comparison.repeated()
-        )
-    });
-    let asked = answers::are_asked(comparison).then(|| "right answers not clearly fewer".to_string());
-    text += &format!(" ({})", perplexity.into_iter().chain(asked).join(", "));
-    for what in ["worse", "not clear", "diverged"] {
-        let mut of = lost.iter().filter(|method| verdict(method) == what).peekable();
-        if of.peek().is_some() {
-            text += &format!("; {what}: {}", names(&mut of));
-        }
-    }
-    vec![text + "."]
 }
 
 /// The problem with the most work at which most of the methods were measured.
@@ -322,7 +260,7 @@ mod tests {
     use super::super::testing::{bad_row, ok_row, recipe};
     use super::*;
     use crate::recipe::Cell;
-    use crate::row::Row;
+    use crate::row::{Row, Status};
 
     /// The first cell of the fastest method failed, and another seed of it ran.
     #[test]

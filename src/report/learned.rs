@@ -1,0 +1,70 @@
+//! Which methods learn as well as the baseline: by held-out perplexity, right answers to a task's questions, and divergence.
+
+use super::answers;
+use itertools::Itertools;
+
+use super::quality::{self, Verdict};
+use super::recommendation::FEW;
+use super::table::{Comparison, Line};
+use crate::row::Status;
+use crate::words::text::{few, percent};
+
+/// The methods that learn as well as the baseline: their held-out perplexity is as low at every size, and their right answers
+/// are not clearly fewer; and the others. Where nothing was evaluated or asked, all methods are good.
+pub fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
+    let diverged = |line: &Line| line.rows.iter().any(|row| row.status == Status::Diverged);
+    let evaluated = comparison.having("eval_perplexity").next().is_some();
+    let good = |method: &usize| {
+        let learned = || {
+            comparison.of_method(*method).all(|i| !diverged(&comparison.lines[i]))
+                && quality::verdict(comparison, *method) == Verdict::AsGood
+        };
+        (!evaluated || learned()) && !answers::clearly_fewer(comparison, *method)
+    };
+    (0..comparison.methods.len()).partition(good)
+}
+
+/// `As good as fp32 (held-out perplexity at most 3 % above it at every seed): 2^0 and bf16; worse: 2^-14; not clear: 2^4;
+/// diverged: 2^24.`
+pub fn sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<String> {
+    let base = comparison.lines.iter().find_map(|line| line.baseline);
+    let Some(base) = base.map(|i| comparison.lines[i].method).filter(|_| !lost.is_empty()) else {
+        return Vec::new();
+    };
+    let verdict = |method: &usize| {
+        let mut rows = comparison.of_method(*method).flat_map(|i| &comparison.lines[i].rows);
+        if rows.any(|row| row.status == Status::Diverged) {
+            "diverged"
+        } else if answers::clearly_fewer(comparison, *method)
+            || quality::verdict(comparison, *method) == Verdict::Worse
+        {
+            "worse"
+        } else {
+            "not clear"
+        }
+    };
+    let names = |methods: &mut dyn Iterator<Item = &usize>| {
+        few(methods.map(|method| &comparison.methods[*method]), FEW)
+    };
+    let mut equal = good.iter().filter(|method| **method != base).peekable();
+    let mut text = match equal.peek() {
+        None => format!("No method is as good as {}", comparison.methods[base]),
+        Some(_) => format!("As good as {}: {}", comparison.methods[base], names(&mut equal)),
+    };
+    let perplexity = comparison.having("eval_perplexity").next().map(|_| {
+        format!(
+            "held-out perplexity at most {} above it at every {}",
+            percent(quality::BOUND),
+            comparison.repeated()
+        )
+    });
+    let asked = answers::are_asked(comparison).then(|| "right answers not clearly fewer".to_string());
+    text += &format!(" ({})", perplexity.into_iter().chain(asked).join(", "));
+    for what in ["worse", "not clear", "diverged"] {
+        let mut of = lost.iter().filter(|method| verdict(method) == what).peekable();
+        if of.peek().is_some() {
+            text += &format!("; {what}: {}", names(&mut of));
+        }
+    }
+    vec![text + "."]
+}
