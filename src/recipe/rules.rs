@@ -20,7 +20,7 @@ use crate::device::Target;
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
 use crate::ops::{Level, Operator};
-use crate::params::save::{Saved, check_free};
+use crate::params::save::check_free;
 use crate::recipe::Folders;
 use crate::residence::Memory;
 use crate::words::{Compute, DeviceId, Rule};
@@ -119,11 +119,9 @@ pub(super) fn files(cell: &Cell) -> Checked {
     if let Some((peft_type, folder)) = cell.tuning.peft_type().zip(cell.tuning.folder()) {
         peft_type.check(folder)?;
     }
-    let Folders { weights, adapter, overwrite, .. } = Folders::of(cell)?;
-    for (key, saved, folder) in
-        [("save.weights", Saved::Weights, weights), ("save.adapter", Saved::Adapter, adapter)]
-    {
-        folder.map_or(Ok(()), |folder| check_free(&folder, saved, overwrite)).map_err(|message| {
+    let folders = Folders::of(cell)?;
+    for (key, saved, folder) in folders.trained() {
+        check_free(folder, saved, folders.overwrite).map_err(|message| {
             Rule::new(
                 &[key],
                 message,

@@ -26,8 +26,8 @@ section! {
         /// Folder for the trained adapter, in PEFT's layout; `{seed}` as above. With it save.weights are the model's with the
         /// adapter merged into them.
         adapter: Option<String> = Key::method(Values::Text).default(Nothing).called("saved adapter").since(4),
-        /// Whether to write over a model or an adapter that another program has written; one that the runner has written is
-        /// always written over.
+        /// Whether to write over a model or an adapter that another program has written, or over one by the other; what the
+        /// runner has written is always written over by its own kind.
         pub overwrite: Option<bool> = Key::method(Values::Bool).default(Nothing).called("overwriting").since(4),
         /// Folder for the state of training, from which an interrupted cell resumes; `{seed}` as above.
         state: Option<String> = Key::method(Values::Text).default(Nothing).called("saved state"),
@@ -97,11 +97,7 @@ impl Folders {
     /// # Errors
     /// What is in the way.
     pub fn check_free(&self) -> Result<(), String> {
-        let saved = [(Saved::Weights, &self.weights), (Saved::Adapter, &self.adapter)];
-        for (saved, folder) in saved.into_iter().filter_map(|(saved, folder)| Some((saved, folder.as_ref()?)))
-        {
-            check_free(folder, saved, self.overwrite)?;
-        }
+        self.trained().try_for_each(|(_, saved, folder)| check_free(folder, saved, self.overwrite))?;
         self.all().try_for_each(|(key, folder)| {
             check_writable(folder).map_err(|e| {
                 format!("{} cannot be written: {e}; name another folder in {key}", folder.display())
@@ -109,10 +105,16 @@ impl Folders {
         })
     }
 
+    /// The key, the kind and the folder of what is saved after training.
+    pub fn trained(&self) -> impl Iterator<Item = (&'static str, Saved, &Path)> {
+        let weights = self.weights.iter().map(|folder| ("save.weights", Saved::Weights, folder.as_path()));
+        let adapter = self.adapter.iter().map(|folder| ("save.adapter", Saved::Adapter, folder.as_path()));
+        weights.chain(adapter)
+    }
+
     fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let weights = self.weights.iter().map(|folder| ("save.weights", folder.as_path()));
-        let adapter = self.adapter.iter().map(|folder| ("save.adapter", folder.as_path()));
-        weights.chain(adapter).chain(self.state.iter().map(|(folder, _)| ("save.state", folder.as_path())))
+        let trained = self.trained().map(|(key, _, folder)| (key, folder));
+        trained.chain(self.state.iter().map(|(folder, _)| ("save.state", folder.as_path())))
     }
 }
 

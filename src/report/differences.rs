@@ -135,15 +135,15 @@ impl Differences {
 /// Whether a step of a group takes clearly longer than one of another group of the same problem. The chance of error is that of
 /// a comparison with each other method.
 pub fn is_slower(comparison: &Comparison, group: &Group, other: &Group) -> bool {
-    let methods = comparison.groups().iter().filter(|of| of.problem == group.problem).count();
+    let others = || comparison.groups().iter().filter(|of| of.problem == group.problem).count() - 1;
     let lines = [&*group.lines, &*other.lines];
-    exceeds(comparison, lines, lines.map(|lines| times(comparison, lines, "step")), methods - 1)
+    exceeds(comparison, lines, lines.map(|lines| times(comparison, lines, "step")), others)
 }
 
 /// Whether one line trains on clearly more real tokens a second than another, over the whole run.
 pub fn is_faster(comparison: &Comparison, line: usize, other: usize) -> bool {
     let lines = [&[line][..], &[other]];
-    exceeds(comparison, lines, lines.map(|lines| comparison.over_processes("tokens_per_second", lines)), 1)
+    exceeds(comparison, lines, lines.map(|lines| comparison.over_processes("tokens_per_second", lines)), || 1)
 }
 
 /// Whether the values of the first lines, one for each process, are clearly higher than those of the second, where so many
@@ -152,13 +152,13 @@ fn exceeds(
     comparison: &Comparison,
     lines: [&[usize]; 2],
     [own, base]: [Vec<f64>; 2],
-    comparisons: usize,
+    comparisons: impl FnOnce() -> usize,
 ) -> bool {
     let (Some(median), Some(least)) = (median(&own), median(&base)) else { return false };
     median > least
         && are_of_one_build(comparison, lines)
         && match welch(&own, &base) {
-            Some(p) => p < LEVEL / comparisons.max(1) as f64,
+            Some(p) => p < LEVEL / comparisons().max(1) as f64,
             None => beyond_steps(comparison, lines, "step", median / least),
         }
 }

@@ -14,12 +14,13 @@ use crate::words::text::{few, percent};
 pub fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
     let diverged = |line: &Line| line.rows.iter().any(|row| row.status == Status::Diverged);
     let evaluated = comparison.having("eval_perplexity").next().is_some();
+    let asked = answers::are_asked(comparison);
     let good = |method: &usize| {
         let learned = || {
             comparison.of_method(*method).all(|i| !diverged(&comparison.lines[i]))
                 && quality::verdict(comparison, *method) == Verdict::AsGood
         };
-        (!evaluated || learned()) && !answers::clearly_fewer(comparison, *method)
+        (!evaluated || learned()) && !(asked && answers::clearly_fewer(comparison, *method))
     };
     (0..comparison.methods.len()).partition(good)
 }
