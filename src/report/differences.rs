@@ -106,6 +106,7 @@ impl Differences {
         let fewest = self.all.iter().map(|of| of.processes).min();
         let alone = self.all.iter().any(|of| of.processes < 2);
         let seeds = comparison.problems() < comparison.shapes.len();
+        let compared = self.all.iter().filter(|of| of.known != Known::OtherBuild).count();
         match fewest {
             _ if alone => {
                 let bounds = bounds(comparison, &measured().collect::<Vec<_>>());
@@ -119,12 +120,11 @@ impl Differences {
                      Two processes of one cell may differ as much; measure.repeats = 5 shows whether they do.",
                 ));
             }
-            Some(fewest @ 2..) => out.push(format!(
+            Some(fewest @ 2..) if compared > 0 => out.push(format!(
                 "Times are medians over processes{}, at least {fewest} of each cell. The report states a difference where \
-                 Welch's t-test finds one with a chance of error of {LEVEL} over all {} comparisons together (Holm), and in \
+                 Welch's t-test finds one with a chance of error of {LEVEL} over all {compared} comparisons together (Holm), and in \
                  this answer over those of its methods (Bonferroni).",
                 if seeds { ", those of other seeds among them" } else { "" },
-                self.all.iter().filter(|of| of.known != Known::OtherBuild).count()
             )),
             _ => {}
         }

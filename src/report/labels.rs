@@ -103,10 +103,11 @@ fn shape(
 }
 
 /// The shortest label of each method that distinguishes it from the others, and what the labels leave out: what more than half
-/// of the methods have in common.
+/// of the methods have in common. A method that is alone has the name of what it trains, or else of its level.
 pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) {
     if keys.is_empty() {
-        let key = "checkpoint.level".to_string();
+        let is_tuned = methods.iter().any(|s| s.get("tuning.method").is_some_and(|method| method != "full"));
+        let key = if is_tuned { "tuning.method" } else { "checkpoint.level" }.to_string();
         return (methods.iter().map(|s| label(vec![&key], &[], s)).collect(), String::new());
     }
     let all: Vec<&String> = keys.iter().collect();

@@ -100,6 +100,17 @@ fn a_preset_stands_for_what_it_sets() {
 }
 
 #[test]
+fn a_method_that_is_alone_has_the_name_of_what_it_trains() {
+    let lora = Settings::from_iter([("tuning.method".to_string(), "lora".into())]);
+    let full = Settings::from_iter([
+        ("tuning.method".to_string(), "full".into()),
+        ("checkpoint.level".to_string(), 0.into()),
+    ]);
+    assert_eq!(methods(&[], &[&lora]).0, ["LoRA"]);
+    assert_eq!(methods(&[], &[&full]).0, ["level 0"]);
+}
+
+#[test]
 fn shapes_and_methods() {
     let sizes = keys(&["train.batch_size", "train.seq_len", "model.hidden_size"]);
     assert_eq!(shape_label(&sizes, &settings()), "16×128, 512");

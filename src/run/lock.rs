@@ -37,8 +37,12 @@ pub enum Turn {
 }
 
 impl DeviceLock {
-    /// The lock of the device that recipes call `id`, with its files in `folder`.
-    pub fn new(folder: &Path, id: &str) -> Self {
+    /// The lock of the device that recipes call `id`, with its files in `folder`. `visible` is CUDA_VISIBLE_DEVICES: with
+    /// "2,3", the machine's GPU 3 is this process's "cuda:1".
+    pub fn new(folder: &Path, id: &str, visible: Option<&str>) -> Self {
+        let number = id.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+        let of_machine = number.zip(visible).and_then(|(number, visible)| visible.split(',').nth(number));
+        let id = of_machine.map_or(id.to_string(), |gpu| format!("cuda:{}", gpu.trim()));
         let id = id.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         Self {
             lock: folder.join(format!("runner-{id}.lock")),
@@ -127,7 +131,7 @@ mod tests {
     #[test]
     fn held_until_dropped() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = DeviceLock::new(folder.path(), "cuda:0");
+        let lock = DeviceLock::new(folder.path(), "cuda:0", None);
         let (turn, notices) = take(&lock, false);
         let turn = turn.unwrap();
         assert!(matches!(turn, Turn::Ours(_)) && notices == 0);
@@ -145,14 +149,32 @@ mod tests {
     #[test]
     fn devices_do_not_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
-        let _cpu = take(&DeviceLock::new(folder.path(), "cpu"), false).0.unwrap();
-        let other = take(&DeviceLock::new(folder.path(), "cuda:0"), false);
+        let _cpu = take(&DeviceLock::new(folder.path(), "cpu", None), false).0.unwrap();
+        let other = take(&DeviceLock::new(folder.path(), "cuda:0", None), false);
         assert!(matches!(other.0, Ok(Turn::Ours(_))));
     }
 
     #[test]
+    fn the_lock_is_that_of_the_gpu_which_the_process_sees() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = |id, visible| DeviceLock::new(folder.path(), id, visible);
+        let _third = take(&lock("cuda:1", Some("2, 3")), false).0.unwrap();
+        for (id, visible, free) in [
+            ("cuda:3", None, false),
+            ("cuda:0", Some("3"), false),
+            ("cuda:1", None, true),
+            ("cuda:0", Some("2,3"), true),
+            ("cuda:1", Some("3"), true),
+            ("cpu", Some("2,3"), true),
+        ] {
+            let ours = matches!(take(&lock(id, visible), false).0, Ok(Turn::Ours(_)));
+            assert_eq!(ours, free, "{id} of {visible:?}");
+        }
+    }
+
+    #[test]
     fn a_folder_without_lock_files_does_not_stop_the_run() {
-        let lock = DeviceLock::new(Path::new("/proc"), "cpu");
+        let lock = DeviceLock::new(Path::new("/proc"), "cpu", None);
         match take(&lock, false).0 {
             Ok(Turn::Unlocked(why)) => assert!(why.contains("/proc/runner-cpu.lock"), "{why}"),
             other => panic!("{other:?}"),
@@ -164,7 +186,7 @@ mod tests {
     #[test]
     fn runs_take_turns() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = DeviceLock::new(folder.path(), "cpu");
+        let lock = DeviceLock::new(folder.path(), "cpu", None);
         let turns = std::sync::Mutex::new(Vec::new());
         let start = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {

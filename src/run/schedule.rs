@@ -224,9 +224,11 @@ impl<'a> Run<'a> {
     fn wait_for(&mut self, cell: &Cell, limit: Duration) -> Result<Option<Vec<Turn>>> {
         let Session { progress, locks, cancel, .. } = *self.session;
         let mut turns = Vec::new();
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         for device in cell.parallel.devices(cell.device_id()) {
             let mut waiting = || progress.notice(&format!("waiting for another run on {device}"));
-            let turn = DeviceLock::new(locks, &device.to_string()).take(limit, cancel, &mut waiting)?;
+            let lock = DeviceLock::new(locks, &device.to_string(), visible.as_deref());
+            let turn = lock.take(limit, cancel, &mut waiting)?;
             match &turn {
                 Turn::Ours(_) => {}
                 Turn::Cancelled => return Ok(None),

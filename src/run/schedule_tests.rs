@@ -137,7 +137,7 @@ fn a_cell_takes_the_lock_of_its_own_device() {
     let source = Source { path: "recipes/both.toml".into(), text };
     let recipe = Recipe::parse_for(&source, &"cuda, 8 GiB".parse::<Target>().unwrap()).unwrap();
     let free = |id: &str| {
-        let lock = DeviceLock::new(folder.path(), id);
+        let lock = DeviceLock::new(folder.path(), id, None);
         matches!(lock.take(Duration::ZERO, &AtomicBool::new(false), &mut || {}), Ok(Turn::Ours(_)))
     };
     let executor = MockExecutor::new(|_, _| {

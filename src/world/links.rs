@@ -22,6 +22,10 @@ const LONGEST_CALL: usize = 1 << 16;
 const COMES: &str = "comes";
 const MEETS: &str = "meets";
 
+/// The text of a frame that says only that its sender still runs, and how often a rank without other work sends one.
+const LIVES: &str = "lives";
+pub(super) const BEAT: Duration = Duration::from_secs(1);
+
 /// What is known about a rank without asking it.
 #[derive(Debug, Default)]
 pub struct Sign {
@@ -29,6 +33,8 @@ pub struct Sign {
     pub came: AtomicU64,
     /// The last GPU operation between it and this rank that it has reached.
     pub met: AtomicU64,
+    /// Frames from it.
+    pub heard: AtomicU64,
     /// Whether its connection has ended.
     pub gone: AtomicBool,
 }
@@ -116,14 +122,19 @@ impl Links {
         }
     }
 
+    /// Tells the other ranks that this one still runs.
+    pub fn live(&self) {
+        for peer in self.peers.iter().flatten() {
+            // Whoever waits for a rank finds out that it is gone.
+            let _ = write_both(&peer.stream, &head(LIVES, 0), &[]);
+        }
+    }
+
     /// # Errors
     /// When the peer is gone, or accepts no bytes within the limit.
     pub fn send(&mut self, to: usize, call: &str, payload: &[u8]) -> Result<(), Failure> {
         let stream = &self.peers[to].as_ref().expect("another rank").stream;
-        let mut head = Vec::with_capacity(12 + call.len());
-        head.extend((call.len() as u32).to_le_bytes());
-        head.extend((payload.len() as u64).to_le_bytes());
-        head.extend(call.as_bytes());
+        let head = head(call, payload.len());
         self.sent.fetch_add((head.len() + payload.len()) as u64, Relaxed);
         write_both(stream, &head, payload).map_err(|e| {
             let seconds = self.limit.as_secs_f64();
@@ -185,6 +196,15 @@ impl Drop for Links {
     }
 }
 
+/// What a frame begins with: two sizes and the text of its call.
+fn head(call: &str, payload: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(12 + call.len());
+    head.extend((call.len() as u32).to_le_bytes());
+    head.extend((payload as u64).to_le_bytes());
+    head.extend(call.as_bytes());
+    head
+}
+
 /// Writes head and payload without copying them into one buffer.
 fn write_both(mut stream: &Stream, head: &[u8], payload: &[u8]) -> io::Result<()> {
     let mut written = 0;
@@ -202,7 +222,9 @@ fn write_both(mut stream: &Stream, head: &[u8], payload: &[u8]) -> io::Result<()
 /// Hands on every frame until the connection ends or nobody receives, and keeps the sign up to date.
 fn read_frames(mut stream: Stream, to: &Sender<Frame>, sign: &Sign) {
     while let Ok(frame) = read_frame(&mut stream) {
+        sign.heard.fetch_add(1, Relaxed);
         let last = match &*frame.call {
+            LIVES => continue,
             COMES => Some(&sign.came),
             MEETS => Some(&sign.met),
             _ => None,

@@ -18,7 +18,7 @@ mod watch;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -125,8 +125,15 @@ impl World {
         let counters = Arc::new(Counters::default());
         let mut links = Links::new(rank, streams, limit, counters.sent.clone(), &signs).map_err(failed)?;
         let (jobs, begun) = channel::<Job>();
-        let carry_out = move || begun.into_iter().map_while(|job| job).for_each(|job| job(&mut links));
-        let thread = thread::spawn(carry_out);
+        let thread = thread::spawn(move || {
+            loop {
+                match begun.recv_timeout(links::BEAT) {
+                    Ok(Some(job)) => job(&mut links),
+                    Err(RecvTimeoutError::Timeout) => links.live(),
+                    Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        });
         Ok(Self {
             all: Group { rank, ranks, jobs: Some(jobs), counters, gpus: None },
             thread: Some(thread),

@@ -290,3 +290,18 @@ fn no_operation_begins_after_a_failure() {
         }
     });
 }
+
+#[test]
+fn a_rank_without_work_says_that_it_lives() {
+    let heard = on_ranks(3, LONG, |world| {
+        let deadline = Instant::now() + LONG;
+        let others = || (0..3).filter(|rank| *rank != world.rank());
+        let all_live = || others().all(|rank| world.signs[rank].heard.load(Relaxed) > 1);
+        while !all_live() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
+        (all_live(), world.traffic().sent)
+    });
+    // Of what ranks exchange it is no part.
+    assert_eq!(heard, [(true, 0); 3]);
+}

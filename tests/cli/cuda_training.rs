@@ -260,8 +260,15 @@ fn a_graph_trains_as_its_launches_do() {
             let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
             // Of several micro-batches it adds gradients as blocks end, and fewer of them are there at once.
             let adds = graph["cell"]["train"]["accumulation_steps"] != 1;
+            // It reads a batch at one place while the next is there already. Of a stack: 3 x 37 x 40 inputs and as many
+            // targets in bf16.
+            let is_stack = graph["cell"]["model"]["kind"] == "swiglu";
+            let batch = if is_stack { 3.0 * 37.0 * 40.0 * 2.0 * 2.0 } else { 0.0 };
             let (with, without) = (live(graph), live(launches));
-            assert!(adds || (with / without - 1.0).abs() < 0.01, "the same memory: {with} {without}");
+            assert!(
+                adds || (with / (without + batch) - 1.0).abs() < 0.01,
+                "the same memory: {with} {without}"
+            );
         }
     }
 }

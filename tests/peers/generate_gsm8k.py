@@ -74,7 +74,7 @@ def theirs(args, options):
 
 def main():
     args = arguments()
-    options = ["--tokens", str(args.tokens), "--device", args.device]
+    options = ["--tokens", str(args.tokens), "--device", "cuda:0" if args.device == "cuda" else args.device]
     options += [word for prompt in prompts(args) for word in ("--prompt", prompt)]
     rates, texts = {}, {}
     for _ in range(args.rounds):

@@ -3,7 +3,7 @@ the best of 20, between two events.
 
     python torch_optimizers.py [millions]
 
-Ours: cargo run --release --example cuda_rates -- updates
+Ours: cargo run --release --example cuda_rates -- updates; and within a training, runner run recipes/updates.toml
 """
 
 import sys
