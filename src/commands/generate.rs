@@ -104,6 +104,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
         let shorter = if prompt < positions { "--tokens smaller" } else { "the prompt shorter" };
         let included = match virtual_tokens {
             0 => String::new(),
+            1 => ", one virtual one of the adapter included".into(),
             count => format!(", {count} virtual ones of the adapter included"),
         };
         return Err(miette!(

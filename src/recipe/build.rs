@@ -113,6 +113,14 @@ impl Recipe {
         let header_span = 0..source.text.len().min(1);
         let mut header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
             .map_err(|e| source.toml_error(&e, &[]))?;
+        for (key, text) in [("title", &header.title), ("question", &header.question)] {
+            let unseen = |c: &char| c.is_control() && !c.is_whitespace();
+            if let Some(unseen) = text.chars().find(unseen) {
+                let message =
+                    format!("`{key}` holds the control character {unseen:?}, which no report can show");
+                return Err(source.plain(&message, "remove it"));
+            }
+        }
         if !stages.is_empty() {
             header.report.ladder = stages;
         }

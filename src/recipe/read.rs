@@ -55,6 +55,10 @@ pub(super) fn from_table<'i>(
     target: Option<&Target>,
 ) -> Result<(Cell, Option<RecipeError>), RecipeError> {
     for (key, value) in overrides {
+        if NOT_OF_CELLS.contains(&key.get_ref().split('.').next().unwrap_or_default()) {
+            let message = format!("`{}` is of the whole recipe: no cell has one of its own", key.get_ref());
+            return Err(source.at(Some(key.span()), message, "write it outside of grids and ladders".into()));
+        }
         set(root.get_mut(), key, key.get_ref(), value, source)?;
     }
     let written = root.clone();

@@ -122,6 +122,25 @@ fn an_unknown_key_names_the_nearest_one_with_its_place() {
 }
 
 #[test]
+fn what_is_of_the_whole_recipe_is_in_no_grid() {
+    says(
+        &format!("{BASE}[grid]\ntitle = [\"a\", \"b\"]\n"),
+        &["`title` is of the whole recipe", "r.toml:11:1", "write it outside of grids"],
+    );
+    says(
+        &format!("{BASE}[grid]\n\"report.baseline\" = [1]\n"),
+        &["`report.baseline` is of the whole recipe"],
+    );
+}
+
+#[test]
+fn a_title_that_no_report_can_show_is_refused() {
+    let titled = |title: &str| BASE.replacen(BASE.lines().next().expect("a title"), title, 1);
+    says(&titled(r#"title = "a\u0000b""#), &["`title` holds the control character '\\0'", "remove it"]);
+    assert_eq!(parse(&titled("title = \"\"\"two\nlines\"\"\"")).unwrap().title, "two\nlines");
+}
+
+#[test]
 fn an_unknown_value_names_the_valid_ones() {
     says(
         &BASE.replace("\"swiglu\"", "\"swigul\""),

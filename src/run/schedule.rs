@@ -17,7 +17,7 @@ use super::options::Options;
 use super::progress::{Label, Progress};
 use super::store::Store;
 use super::summary::Summary;
-use crate::recipe::{Cell, Recipe};
+use crate::recipe::{Cell, Folders, Recipe};
 use crate::row::contents::Contents;
 use crate::row::{self, Environment, Row, Status};
 use crate::words::DeviceId;
@@ -102,6 +102,7 @@ impl<'a> Run<'a> {
                 && self.is_due(position, process)
         };
         let todo: Vec<(usize, usize)> = self.in_turns().filter(wanted).collect();
+        self.notice_missing(&todo);
         let labels: Vec<Label> = todo.iter().map(|turn| self.label(*turn)).collect();
         self.session.progress.begin(&labels);
         for turn in todo {
@@ -120,6 +121,24 @@ impl<'a> Run<'a> {
             }
         }
         Ok(self.summarize())
+    }
+
+    /// Names what cells that finished earlier saved and what is gone since: nothing saves it again unasked.
+    fn notice_missing(&self, todo: &[(usize, usize)]) {
+        let Session { recipe, progress, .. } = *self.session;
+        let finished =
+            |position: usize| self.rows[position][0].as_ref().is_some_and(|row| row.status == Status::Ok);
+        for &position in self.chosen.iter().filter(|p| finished(**p) && !todo.contains(&(**p, 0))) {
+            let Ok(folders) = Folders::of(&recipe.cells[position]) else { continue };
+            for (key, _, folder) in folders.trained().filter(|(_, _, folder)| !folder.exists()) {
+                progress.notice(&format!(
+                    "cell {} finished earlier, but {}, its {key}, is not there: --cell {0} --force trains and saves it \
+                     again",
+                    position + 1,
+                    folder.display()
+                ));
+            }
+        }
     }
 
     /// Saves a row for each chosen cell that needs other hardware and has no row.

@@ -95,6 +95,30 @@ fn only_what_is_missing_runs() {
 }
 
 #[test]
+fn a_finished_cell_whose_saved_folder_is_gone_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("[save]\nweights = \"{}/of-{{train.batch_size}}\"\n[grid]", folder.path().display());
+    let model =
+        "kind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\nnum_hidden_layers = 1\nnum_attention_heads = 2\n";
+    let text = format!(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}[train]\nbatch_size = 1\nseq_len = 4\n{text}\n\
+         \"train.batch_size\" = [1, 2, 3]\n"
+    );
+    let recipe = Recipe::parse(&Source { path: "recipes/saving.toml".into(), text }).unwrap();
+    let executor = MockExecutor::new(|_, _| finished());
+    let run = || run_of(&recipe, folder.path(), &executor, &Options::default(), &AtomicBool::new(false));
+    assert!(!run().1.contains("is not there"), "they are only made now");
+    std::fs::create_dir(folder.path().join("of-1")).unwrap();
+    std::fs::create_dir(folder.path().join("of-3")).unwrap();
+    let (summary, log) = run();
+    assert_eq!(summary.unwrap().ran, 0);
+    assert!(
+        log.contains("cell 2 finished earlier, but") && log.contains("of-2, its save.weights, is not there")
+    );
+    assert_eq!(log.matches("is not there").count(), 1, "{log}");
+}
+
+#[test]
 fn a_damaged_row_is_measured_again() {
     let folder = tempfile::tempdir().unwrap();
     let executor = MockExecutor::new(|_, _| finished());

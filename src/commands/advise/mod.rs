@@ -10,6 +10,7 @@ mod text;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use miette::{IntoDiagnostic, Result, miette};
 
 use self::located::Located;
@@ -43,7 +44,7 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub optimizers: Vec<String>,
     /// How many ways to list
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub top: usize,
     /// Run the best three, and compare their time and memory with the prediction
     #[arg(long)]

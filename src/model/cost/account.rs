@@ -3,7 +3,7 @@
 use super::{Operators, Workload};
 use crate::measure::{Estimate, Phase};
 use crate::ops::cost::Moment;
-use crate::residence::{HostBytes, Memory, SlotBytes};
+use crate::residence::{HostBytes, Memory, Shard, SlotBytes};
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -108,15 +108,23 @@ impl Operators {
         let there = always + earlier + kept(graphs.saturating_sub(1));
         // In fp32.
         let gathered = Moment::workspace(4 * workload.gathered as u64 * self.trained());
-        let update = always + Moment::gradients(parts) + self.update_workspace(workload, whole.largest);
+        // Parts of blocks are updated in place, before those of the others: then their gradients are gone.
+        let blocks_first = workload.shard.filter(|sizes| sizes.shard == Shard::Weights);
+        let last = blocks_first.map_or(parts, |sizes| 4 * sizes.others);
+        let update = always + Moment::gradients(last) + self.update_workspace(workload, whole.largest);
         let mut moments = vec![
             (Phase::Forward, there + whole.forward),
             (Phase::Backward, there + whole.backward + gathered),
             (Phase::Optimizer, update + gathered),
         ];
-        // What is outside of blocks is summed when backward is over.
+        moments.extend(blocks_first.filter(|_| !offload.moves()).map(|sizes| {
+            let stored = workload.precision.stored_bytes();
+            let own = workload.optimizer.workspace_bytes(device, sizes.trained, stored, true);
+            (Phase::Optimizer, always + Moment::gradients(parts) + Moment::workspace(own))
+        }));
+        // What is outside of blocks is summed when backward is over, while the sums of the last block are on their way.
         moments.extend(workload.shard.map(|sizes| {
-            let flat = Moment::workspace(sizes.flat_others());
+            let flat = Moment::workspace(sizes.flat_others() + sizes.flat_block());
             (Phase::Backward, always + Moment::gradients(whole.gradients) + flat)
         }));
         let (phase, highest) =

@@ -78,6 +78,11 @@ impl ShardSizes {
         4 * self.others * self.ranks
     }
 
+    /// The same of one block.
+    pub fn flat_block(&self) -> u64 {
+        4 * self.trained * self.ranks
+    }
+
     /// Whether gradients wait whole for the last of so many micro-batches.
     pub fn waits_whole(&self, micro_batches: u64) -> bool {
         self.shard == Shard::Optimizer && micro_batches > 1
@@ -86,7 +91,7 @@ impl ShardSizes {
     /// So many blocks, whose gradients come together, of weights of `stored` bytes each.
     pub fn blocks(&self, cost: Cost, count: u64, stored: u64, micro_batches: u64) -> Cost {
         // The gradients, and flat copies in fp32 of which each rank sums a part: theirs, and one that is on its way.
-        let flat = UNDER_WAY as u64 * 4 * count * self.trained * self.ranks;
+        let flat = UNDER_WAY as u64 * count * self.flat_block();
         let sums = Moment::gradients(cost.gradients) + Moment::workspace(flat);
         let backward = |backward| Moment::highest([backward, sums]);
         let gradients = 4 * count * self.trained;
