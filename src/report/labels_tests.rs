@@ -111,6 +111,19 @@ fn a_method_that_is_alone_has_the_name_of_what_it_trains() {
 }
 
 #[test]
+fn a_method_of_several_processes_says_how_many() {
+    let of = |data: usize, graph: bool| {
+        Settings::from_iter([
+            ("parallel.data".to_string(), data.into()),
+            ("train.graph".to_string(), graph.into()),
+        ])
+    };
+    let all = [of(1, false), of(2, false), of(2, true)];
+    let (labels, _) = methods(&keys(&["parallel.data", "train.graph"]), &all.each_ref());
+    assert_eq!(labels, ["one process", "2 replicas", "2 replicas, as a graph"]);
+}
+
+#[test]
 fn shapes_and_methods() {
     let sizes = keys(&["train.batch_size", "train.seq_len", "model.hidden_size"]);
     assert_eq!(shape_label(&sizes, &settings()), "16×128, 512");
