@@ -120,7 +120,7 @@ fn a_method_of_several_processes_says_how_many() {
     };
     let all = [of(1, false), of(2, false), of(2, true)];
     let (labels, _) = methods(&keys(&["parallel.data", "train.graph"]), &all.each_ref());
-    assert_eq!(labels, ["one process", "2 replicas", "2 replicas, as a graph"]);
+    assert_eq!(labels, ["one replica", "2 replicas", "2 replicas, as a graph"]);
 }
 
 #[test]
