@@ -20,6 +20,7 @@ section! {
         ///
         /// `train.batch_size` is that of all together: the same problem, whatever their number.
         pub data: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
+            .always_said()
             .default(Whole(1))
             .reads(&[("1", "one replica"), ("", "{} replicas")])
             .without("one process"),

@@ -114,7 +114,7 @@ impl Recipe {
         let mut header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
             .map_err(|e| source.toml_error(&e, &[]))?;
         for (key, text) in [("title", &header.title), ("question", &header.question)] {
-            let unseen = |c: &char| c.is_control() && !c.is_whitespace();
+            let unseen = |c: &char| c.is_control() && !c.is_ascii_whitespace();
             if let Some(unseen) = text.chars().find(unseen) {
                 let message =
                     format!("`{key}` holds the control character {unseen:?}, which no report can show");

@@ -112,8 +112,8 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
     }
     let all: Vec<&String> = keys.iter().collect();
     let holders = |key: &String, s: &Settings| methods.iter().filter(|m| m.get(key) == s.get(key)).count();
-    // How many processes do it is never left out.
-    let common = |key: &String, s: &Settings| key != "parallel.data" && 2 * holders(key, s) > methods.len();
+    let always_said = |key: &String| keys::find(key).is_some_and(|entry| entry.key.always_said);
+    let common = |key: &String, s: &Settings| !always_said(key) && 2 * holders(key, s) > methods.len();
     let named = |s: &&Settings| {
         let apart: Vec<&String> = keys.iter().filter(|key| !common(key, s)).collect();
         let long = label(apart.clone(), keys, s);

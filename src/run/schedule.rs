@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
                 && self.is_due(position, process)
         };
         let todo: Vec<(usize, usize)> = self.in_turns().filter(wanted).collect();
-        self.notice_missing(&todo);
+        self.notice_missing();
         let labels: Vec<Label> = todo.iter().map(|turn| self.label(*turn)).collect();
         self.session.progress.begin(&labels);
         for turn in todo {
@@ -124,11 +124,10 @@ impl<'a> Run<'a> {
     }
 
     /// Names what cells that finished earlier saved and what is gone since: nothing saves it again unasked.
-    fn notice_missing(&self, todo: &[(usize, usize)]) {
+    fn notice_missing(&self) {
         let Session { recipe, progress, .. } = *self.session;
-        let finished =
-            |position: usize| self.rows[position][0].as_ref().is_some_and(|row| row.status == Status::Ok);
-        for &position in self.chosen.iter().filter(|p| finished(**p) && !todo.contains(&(**p, 0))) {
+        let finished = |row: &Row| row.status == Status::Ok && !self.options.wants(Some(row));
+        for &position in self.chosen.iter().filter(|p| self.rows[**p][0].as_ref().is_some_and(finished)) {
             let Ok(folders) = Folders::of(&recipe.cells[position]) else { continue };
             for (key, _, folder) in folders.trained().filter(|(_, _, folder)| !folder.exists()) {
                 progress.notice(&format!(

@@ -22,6 +22,8 @@ pub struct Key {
     pub tacit: bool,
     /// Whether no value of it belongs in a short label: it says how is measured, not what.
     pub unsaid: bool,
+    /// Whether a label has its value even where most methods share it.
+    pub always_said: bool,
     /// Where the key has no effect.
     pub moot: Option<When>,
     /// Where an operator's label needs no name: the network has no other.
@@ -81,6 +83,7 @@ impl Key {
             without: None,
             tacit: false,
             unsaid: false,
+            always_said: false,
             moot: None,
             alone: None,
             times: None,
@@ -157,6 +160,12 @@ impl Key {
     #[must_use]
     pub const fn unsaid(mut self) -> Self {
         self.unsaid = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn always_said(mut self) -> Self {
+        self.always_said = true;
         self
     }
 

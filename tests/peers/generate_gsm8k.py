@@ -2,7 +2,7 @@
 
     pip install torch transformers
     python3 tests/peers/generate_gsm8k.py SMOLLM2 GSM8K [--questions 200] [--examples 3] [--tokens 256]
-                                          [--dtype bf16] [--device cuda] [--compile] [--rounds 2] [--runner RUNNER]
+                                          [--dtype bf16] [--device cuda:0] [--compile] [--rounds 2] [--runner RUNNER]
 
 SMOLLM2 is a folder of weights with its tokenizer; GSM8K is a folder with train.jsonl and test.jsonl. The prompts are those
 of the task `gsm8k`: the first problems of train.jsonl as worked examples, and then a question of test.jsonl. They form one
@@ -30,7 +30,7 @@ def arguments():
     parser.add_argument("--examples", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--runner", default=str(HERE.parent.parent / "target/release/runner"))
@@ -74,7 +74,7 @@ def theirs(args, options):
 
 def main():
     args = arguments()
-    options = ["--tokens", str(args.tokens), "--device", "cuda:0" if args.device == "cuda" else args.device]
+    options = ["--tokens", str(args.tokens), "--device", args.device]
     options += [word for prompt in prompts(args) for word in ("--prompt", prompt)]
     rates, texts = {}, {}
     for _ in range(args.rounds):
