@@ -202,19 +202,25 @@ fn divided_layers_in_bf16_are_summed_alike_by_both_engines() {
     assert!(sent("nccl") < 0.7 * sent("sockets"), "{} {}", sent("nccl"), sent("sockets"));
 }
 
-/// While GPUs are opened and connected, and while they train.
+/// While GPUs are opened and connected, and while they train. The three kinds share the GPUs.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_rank_that_is_killed_or_hangs_with_its_gpu_is_named() {
     if !by_nccl() {
         return;
     }
+    let stages = "pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }";
+    std::thread::scope(|scope| {
+        for kind in ["data = 2", "tensor = 2", stages] {
+            scope.spawn(move || ends_by_name(kind));
+        }
+    });
+}
+
+fn ends_by_name(kind: &str) {
     let endless =
         changed(&on_gpu(), &[("\nsteps = 20", "\nsteps = 1000000"), ("accumulation_steps = 2\n", "")]);
-    let stages = "pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }";
-    let kinds = ["data = 2", "tensor = 2", stages];
-    let endings = [(Signal::SIGKILL, 3), (Signal::SIGKILL, 30), (Signal::SIGSTOP, 3), (Signal::SIGSTOP, 30)];
-    for (kind, (signal, seconds)) in kinds.into_iter().cartesian_product(endings) {
+    for (signal, seconds) in [Signal::SIGKILL, Signal::SIGSTOP].into_iter().cartesian_product([3, 30]) {
         let place = Place::new(&format!("{endless}[parallel]\n{kind}\nengine = \"nccl\"\ntimeout = 15.0\n"));
         let mut command = place.command(&["run", "recipe.toml", "--force"]);
         command.env_remove("CUDA_VISIBLE_DEVICES").stdout(Stdio::null()).stderr(Stdio::null());
@@ -228,7 +234,7 @@ fn a_rank_that_is_killed_or_hangs_with_its_gpu_is_named() {
             Signal::SIGKILL => ("rank 1 of 2: killed by signal 9 (SIGKILL)", 10.0),
             _ => ("rank 1 of 2 does not answer", 50.0),
         };
-        assert!(row["status"] == "failed" && reason.starts_with(begins), "{reason}");
-        assert!(took < limit, "{took} s after {signal} at {seconds} s");
+        assert!(row["status"] == "failed" && reason.starts_with(begins), "{kind}: {reason}");
+        assert!(took < limit, "{kind}: {took} s after {signal} at {seconds} s");
     }
 }
