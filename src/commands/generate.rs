@@ -125,19 +125,28 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
         let source = source.map_err(|e| miette!("{e}"))?;
         let network = model.network(longest, &source, computation, (Some(placement(&cell)), None), Parts::Whole).valid();
         let _region = autocast(cell.precision.region());
-        let generate = || generate(&network, &text.prompts, &request, &device.burn());
+        let generate = || {
+            generate(&network, &text.prompts, &request, &device.burn()).map_err(|e| {
+                let (folder, compute) = (args.folder.display(), args.compute.into_str());
+                miette!(
+                    help = format!("weights in {folder} are not finite, or {compute} has too small a range: try --compute fp32"),
+                    "{e}"
+                )
+            })
+        };
         let timed = || {
             let start = Instant::now();
             (generate(), start.elapsed().as_secs_f64())
         };
         if !args.measure {
-            generate()
+            generate()?
         } else {
             meter.begin(false);
-            let (_, first) = timed();
+            let first = timed().1;
             meter.end(Phase::Forward);
             meter.pause();
             let (results, second) = timed();
+            let results = results?;
             let new = results.iter().zip(&text.prompts).map(|(all, prompt)| all.len() - prompt.len()).sum();
             tell(measured(new, [first, second], meter.so_far())?);
             results

@@ -32,7 +32,15 @@ pub struct Request {
     pub end: Option<u32>,
 }
 
+/// The weights, or the numbers between them, are not finite: no token is more probable than another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the model's logits are not numbers")]
+pub struct NotNumbers;
+
 /// Every prompt with its continuation. The device is the network's, outside of autodiff.
+///
+/// # Errors
+/// When the logits of the prompts are not numbers.
 ///
 /// # Panics
 /// When there is no prompt or an empty one.
@@ -41,11 +49,14 @@ pub fn generate<F: Family>(
     prompts: &[Vec<u32>],
     request: &Request,
     device: &Device,
-) -> Vec<Vec<u32>> {
+) -> Result<Vec<Vec<u32>>, NotNumbers> {
     generate_until(network, prompts, request, &|_| false, device)
 }
 
 /// The same; a sequence also ends where its new tokens are such that it `stops`.
+///
+/// # Errors
+/// As [`generate`].
 ///
 /// # Panics
 /// As [`generate`].
@@ -55,7 +66,7 @@ pub fn generate_until<F: Family>(
     request: &Request,
     stops: &dyn Fn(&[u32]) -> bool,
     device: &Device,
-) -> Vec<Vec<u32>> {
+) -> Result<Vec<Vec<u32>>, NotNumbers> {
     assert!(!prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()), "a prompt needs a token");
     let batch = prompts.len();
     // Virtual tokens are the first of each sequence, with ids of 0.
@@ -75,6 +86,10 @@ pub fn generate_until<F: Family>(
         let hidden = network.hidden(&tokens, Some(&mut cache));
         let last: Vec<i32> = (1..=batch).map(|b| (b * columns.len() - 1) as i32).collect();
         let logits = network.logits(hidden.inner().select(0, integers(last, device)));
+        // A sum is finite if all of them are. Once is enough: weights do not change.
+        if columns.start == 0 && !logits.clone().sum().into_scalar::<f32>().is_finite() {
+            return Err(NotNumbers);
+        }
         for (b, next) in chooser.choose(logits).into_iter().enumerate() {
             // An ended sequence goes on as padding of the others' batch: what follows is cut off.
             results[b].push(next);
@@ -93,7 +108,7 @@ pub fn generate_until<F: Family>(
         result.truncate(end.unwrap_or(result.len()));
         result.drain(..before);
     }
-    results
+    Ok(results)
 }
 
 /// The given columns of the padded sequences, each with so many virtual tokens `before` its own, and a mask over all

@@ -10,7 +10,9 @@ use super::learning::Learned;
 use super::statistics::half_width;
 use super::table::Line;
 use super::units::Unit::{self, *};
-use crate::measure::{Crossing, Loading, Magnitudes, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord};
+use crate::measure::{
+    Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
+};
 
 pub use answers::{ANSWERS, Asked};
 pub use documents::{MORE, MORE_RATIOS};
@@ -204,12 +206,17 @@ fn whole(n: Option<u64>) -> Option<f64> {
 
 /// `None` of a graph.
 fn forward<'a>(line: &'a Line) -> Option<&'a Samples> {
-    line.measured()?.forward.as_ref()
+    with_phases(line)?.forward.as_ref()
+}
+
+/// `None` of a pipeline: its schedule mixes forwards and backwards.
+fn with_phases<'a>(line: &'a Line) -> Option<&'a Measurement> {
+    line.measured().filter(|_| line.cell.parallel.pipeline.is_none())
 }
 
 /// `None` of a forward alone, and of a graph.
 fn backward<'a>(line: &'a Line) -> Option<&'a Samples> {
-    line.measured()?.backward.as_ref()
+    with_phases(line)?.backward.as_ref()
 }
 
 fn optimizer<'a>(line: &'a Line) -> Option<&'a Samples> {

@@ -10,7 +10,7 @@ use super::quality::{self, MANY};
 use super::table::Comparison;
 use super::{answers, loading, pareto};
 use crate::row::Status;
-use crate::words::text::{and, few, percent, ratio, sentence};
+use crate::words::text::{and, few, percent, ratio, sentence, verb};
 
 /// A smaller change of memory is no reason to choose a method.
 const NEGLIGIBLE: f64 = 0.002;
@@ -71,10 +71,9 @@ struct Finding {
 /// sentence: `Packing and prefetching each have 98 % less step time, against plain loop.`
 fn of_group(comparison: &Comparison, group: &[Finding]) -> String {
     let Finding { method, bases, found } = &group[0];
-    let of =
-        |methods: &mut dyn Iterator<Item = usize>| few(methods.map(|m| &comparison.methods[m]), MOST_NAMES);
+    let of = |methods: &mut dyn Iterator<Item = usize>| few(methods.map(|m| comparison.said(m)), MOST_NAMES);
     let (own, base) = (of(&mut group.iter().map(|of| of.method)), of(&mut bases.iter().copied()));
-    let has = if group.len() == 1 { "has" } else { "each have" };
+    let has = if group.len() == 1 { verb(&own, "has", "have") } else { "each have" };
     match (found.is_empty(), bases.iter().eq([method])) {
         (true, _) => format!("{} {has} no baseline measurement to be compared with.", sentence(&own)),
         (_, true) => format!("{} {has} {found}.", sentence(&own)),
@@ -170,9 +169,12 @@ fn fits(comparison: &Comparison) -> Option<String> {
         (true, _) => format!(" at any of {of} {repeated}s"),
         (false, _) => format!(" at {n} of {of} {repeated}s"),
     };
-    let name = |method: usize| &comparison.methods[method];
+    let name = |method: usize| comparison.said(method);
     let oom = methods.clone().map(|method| (method, count(method, Status::Oom))).filter(|(_, oom)| *oom > 0);
-    let part = |(method, oom)| format!("{} does not fit{}", name(method), at(oom, all(method)));
+    let part = |(method, oom)| {
+        let name = name(method);
+        format!("{name} {} not fit{}", verb(&name, "does", "do"), at(oom, all(method)))
+    };
     let mut parts: Vec<String> = oom.map(part).collect();
     if parts.len() > MOST_NAMES {
         let more = parts.split_off(MOST_NAMES).len();
@@ -182,9 +184,9 @@ fn fits(comparison: &Comparison) -> Option<String> {
         return None;
     }
     let everywhere = |m: usize| all(m) == comparison.shapes.len() && count(m, Status::Ok) == all(m);
-    let fitting: Vec<&String> = methods.filter(|&m| everywhere(m)).map(name).collect();
+    let fitting: Vec<String> = methods.filter(|&m| everywhere(m)).map(name).collect();
     if !fitting.is_empty() {
-        let verb = if fitting.len() == 1 { "fits" } else { "fit" };
+        let verb = if let [one] = &fitting[..] { verb(one, "fits", "fit") } else { "fit" };
         let at = if comparison.shapes.len() > 1 { format!(" at every {repeated}") } else { String::new() };
         parts.push(format!("{} {verb}{at}", few(&fitting, MOST_NAMES)));
     }

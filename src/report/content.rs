@@ -30,12 +30,14 @@ pub fn elements(
         true => recommendation::sentences(comparison),
         false => vec!["No cell ran to its end, so there is no answer.".into()],
     };
+    // What the answer says is not said again.
+    let mut findings = conclusion::sentences(comparison, &differences);
+    findings.retain(|finding| !answer.contains(finding));
     let answer = answer.into_iter().chain(differences.caveats(comparison));
     out.push(Element::Summary { items: answer.map(together).collect() });
     out.extend(section("All methods", [overview(comparison), sizes(comparison)]));
     out.push(Element::heading("Findings"));
-    let findings = conclusion::sentences(comparison, &differences).into_iter().map(together).collect();
-    out.push(Element::List { items: findings });
+    out.push(Element::List { items: findings.into_iter().map(together).collect() });
     out.extend(ladder::elements(comparison));
     out.extend(charts.into_iter().map(Element::Figure));
     out.extend(section("What loading cost", [comparison.table("loading")]));

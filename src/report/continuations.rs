@@ -11,7 +11,7 @@ use crate::words::text::sentence;
 
 /// A table for each cell that wrote something.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
-    let table = |line: &Line| table(line, &sentence(&comparison.name(line)));
+    let table = |line: &Line| table(line, &sentence(&comparison.title(line)));
     section("Text before training and after it", comparison.lines.iter().map(table))
 }
 

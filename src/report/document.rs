@@ -64,6 +64,9 @@ pub struct Defined {
     /// The table has the cells with a value in this column.
     pub of: String,
     pub caption: String,
+    /// Columns, each with what the caption says where a cell has a value of it.
+    #[serde(default)]
+    pub notes: Vec<(String, String)>,
     pub columns: Vec<String>,
 }
 

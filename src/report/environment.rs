@@ -7,7 +7,6 @@ use polars::prelude::ChunkQuantile;
 
 use super::table::Comparison;
 use crate::device::DeviceInfo;
-use crate::recipe::Cell;
 use crate::row::{Environment, Row, Status};
 use crate::verify::Record;
 use crate::words::Bytes;
@@ -21,7 +20,6 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     let rows: Vec<&Row> =
         comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect();
     let of_rows = |of: fn(&Environment) -> String| distinct(rows.iter().map(|row| of(&row.environment)));
-    let of_cells = |of: fn(&Cell) -> String| distinct(comparison.lines.iter().map(|line| of(line.cell)));
     let mut items = Vec::new();
     let dates: BTreeSet<&str> = rows.iter().map(|row| row.environment.date.as_str()).collect();
     if let (Some(first), Some(last)) = (dates.first(), dates.last()) {
@@ -36,15 +34,17 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
         items.extend(verified(&comparison.verified, &rows));
         items.extend(gradient_norms(comparison));
     }
+    let measured = || comparison.lines.iter().map(|line| &line.cell.measure);
+    let steps = measured().filter(|of| of.epochs.is_none()).map(|of| of.steps.unwrap_or_default());
+    let of_epochs = distinct(measured().filter_map(|of| of.epochs).map(|epochs| match epochs {
+        1 => "one epoch of the samples, all of it measured".into(),
+        epochs => format!("{epochs} epochs of the samples, all of them measured"),
+    }));
     items.extend([
         format!(
             "Each cell ran in a process of its own: {}, left out of the times, then {}.",
-            of_cells(|cell| counted(cell.measure.warmup, "warm-up step")),
-            of_cells(|cell| match cell.measure.epochs {
-                None => counted(cell.measure.steps.unwrap_or_default(), "measured step"),
-                Some(1) => "one epoch of the samples, all of it measured".into(),
-                Some(epochs) => format!("{epochs} epochs of the samples, all of them measured"),
-            })
+            all_counted(comparison.lines.iter().map(|line| line.cell.measure.warmup), "warm-up step"),
+            and([all_counted(steps, "measured step"), of_epochs].into_iter().filter(|text| !text.is_empty()))
         ),
         "Forward (batch to loss), backward (loss to gradients) and the optimizer's update are timed separately. A \
          time is the median of the measured steps; of a cell with several processes, the median of theirs."
@@ -97,11 +97,15 @@ pub fn limits(comparison: &Comparison) -> String {
         out.push("Each cell ran in one process, so the times of two cells may differ by as much as those of two processes.".into());
     }
     let trained = lines().any(|line| line.cell.train.optimizer.rule().is_some());
+    let whole = if lines().any(|line| line.cell.train.mode.trains()) {
+        "forward and backward"
+    } else {
+        "forward alone"
+    };
     if !trained {
-        out.push(
-            "No parameter is updated: a step is forward and backward, and its loss says nothing about learning."
-                .into(),
-        );
+        out.push(format!(
+            "No parameter is updated: a step is {whole}, and its loss says nothing about learning."
+        ));
     }
     let random =
         lines().any(|line| line.cell.model.decoder().is_some() && line.cell.model.weights_folder().is_none());
@@ -125,6 +129,16 @@ pub fn limits(comparison: &Comparison) -> String {
 /// Each of the values once, in their order.
 fn distinct(values: impl Iterator<Item = String>) -> String {
     and(values.unique())
+}
+
+/// `3 warm-up steps`, or `1 and 2 warm-up steps`; empty without a number.
+fn all_counted(numbers: impl Iterator<Item = usize>, what: &str) -> String {
+    let numbers: BTreeSet<usize> = numbers.collect();
+    match numbers.iter().collect::<Vec<_>>().as_slice() {
+        [] => String::new(),
+        [one] => counted(**one, what),
+        all => format!("{} {what}s", and(all.iter())),
+    }
 }
 
 fn build(environment: &Environment) -> String {

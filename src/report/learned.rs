@@ -44,13 +44,12 @@ pub fn sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<
             "not clear"
         }
     };
-    let names = |methods: &mut dyn Iterator<Item = &usize>| {
-        few(methods.map(|method| &comparison.methods[*method]), FEW)
-    };
+    let names =
+        |methods: &mut dyn Iterator<Item = &usize>| few(methods.map(|method| comparison.said(*method)), FEW);
     let mut equal = good.iter().filter(|method| **method != base).peekable();
     let mut text = match equal.peek() {
-        None => format!("No method is as good as {}", comparison.methods[base]),
-        Some(_) => format!("As good as {}: {}", comparison.methods[base], names(&mut equal)),
+        None => format!("No method is as good as {}", comparison.said(base)),
+        Some(_) => format!("As good as {}: {}", comparison.said(base), names(&mut equal)),
     };
     let perplexity = comparison.having("eval_perplexity").next().map(|_| {
         format!(

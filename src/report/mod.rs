@@ -42,6 +42,7 @@ mod tests;
 mod timelines;
 mod typeset;
 mod units;
+mod updates;
 
 use std::path::{Path, PathBuf};
 

@@ -1,26 +1,26 @@
 //! Offload in the report: what crossed the bus in each phase and how much of it was hidden behind computation, each cell against
 //! the floor of its copies, where a strategy does not help, and the time of updates on the host.
 
-use std::collections::BTreeSet;
-
 use itertools::Itertools;
 
 use super::columns::CROSSINGS;
 use super::content::section;
+use super::differences::is_slower;
 use super::document::{Element, Table};
-use super::table::{Comparison, Line};
+use super::table::{Comparison, Group, Line};
 use crate::measure::Crossing;
 use crate::recipe::Cell;
-use crate::residence::{Offload, Strategy};
-use crate::words::Bytes;
-use crate::words::text::{and, names, percent, ratio, sentence};
+use crate::residence::{Offload, ResidentBlocks, Strategy};
+use crate::words::text::{names, percent, ratio, sentence};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
+/// A hidden share above this part of its ceiling is at it.
+const AT_CEILING: f64 = 0.9;
 
 /// The elements of every document, and the details; empty for recipes whose blocks stay where they are.
 pub fn elements(comparison: &Comparison) -> (Vec<Element>, Vec<Element>) {
-    let mut out = section("What copies cost", [against_floor(comparison)]);
+    let mut out = section("What copies cost", [comparison.table("floor")]);
     out.extend(hidden(comparison).map(Element::paragraph));
     out.extend(without_gain(comparison).map(Element::paragraph));
     out.extend(section("Updates on the host", [comparison.table("host_updates")]));
@@ -40,8 +40,11 @@ fn hidden(comparison: &Comparison) -> Option<String> {
             crossings.iter().unique_by(|c| c.phase.to_string()).map(|c| c.compute_seconds).sum::<f64>();
         (copies > 0.0).then_some((i, hidden, ceiling, compute / copies))
     };
-    // With the others a block computes when its copy has ended.
-    let overlapping = |i: &usize| matches!(comparison.lines[*i].cell.offload.strategy, Strategy::Overlap(_));
+    // With the others, and with one slot, a block computes when its copy has ended.
+    let overlapping = |i: &usize| {
+        let offload = comparison.lines[*i].cell.offload;
+        matches!(offload.strategy, Strategy::Overlap(_)) && offload.buffers() > 1
+    };
     let all: Vec<_> = moved(comparison).filter(overlapping).filter_map(of_line).collect();
     let (best, worst) = (
         all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?,
@@ -49,7 +52,10 @@ fn hidden(comparison: &Comparison) -> Option<String> {
     );
     let of_cell = |(_, hidden, ceiling, compute): &(usize, f64, f64, f64)| {
         let bound = match *compute < 1.0 {
-            true => "its copies take longer than its computation, so the bus is the limit",
+            true if *hidden > AT_CEILING * ceiling => {
+                "its copies take longer than its computation, so the bus is the limit"
+            }
+            true => "its copies take longer than its computation",
             false => {
                 "its computation takes longer than its copies, so what is not hidden is the first copy, the last one and \
                  the waiting between them"
@@ -93,7 +99,12 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
 /// Seconds that the fewest possible bytes take at the measured rates, in forward and in backward, 0 without a
 /// backward; `None` where no block moves.
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
-    let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
+    let ceilings = line.row?.environment.ceilings;
+    let mut cell = line.cell.clone();
+    // Of "auto" the row has the count.
+    if let Some(count) = line.measured().and_then(|measured| measured.resident_blocks) {
+        cell.offload.resident_blocks = ResidentBlocks::Count(count);
+    }
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
     if !cell.train.mode.trains() {
         let copies = cell.offload.fewest_copies_of_a_forward(shape.layers);
@@ -116,32 +127,45 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
     Some([forward, backward])
 }
 
-fn against_floor(comparison: &Comparison) -> Option<Table> {
-    let mut table = comparison.table("floor")?;
-    let needed = needed(comparison);
-    table.caption.push_str(&format!(" The blocks' weights and gradients need {needed} of that."));
-    Some(table)
+/// The cell's settings but for its strategy.
+fn others(line: &Line) -> Cell {
+    let offload = Offload { strategy: Offload::default().strategy, ..line.cell.offload };
+    Cell { offload, ..line.cell.clone() }
 }
 
-/// Bytes of the weights and gradients of all blocks, of each size once.
-fn needed(comparison: &Comparison) -> String {
-    let bytes = |i: usize| {
-        let cell = comparison.lines[i].cell;
-        let operators = cell.operators();
-        let bytes = operators.blocks as u64 * operators.crossing(&cell.workload()).iter().sum::<u64>();
-        (bytes > 0).then_some(bytes)
+/// How much less time a step takes whose copies run during computation, than one that copies before it, all other settings
+/// being the same: of each naive cell against the fastest of its overlapping ones.
+pub fn gain(comparison: &Comparison) -> Option<String> {
+    let groups = comparison.groups();
+    let of = |group: &Group| &comparison.lines[group.lines[0]];
+    let step = |group: &&Group| comparison.of_group("step_s_median", group);
+    let less = |naive: &Group| {
+        let twin = |other: &&Group| {
+            matches!(of(other).cell.offload.strategy, Strategy::Overlap(_))
+                && others(of(other)) == others(of(naive))
+        };
+        let timed = groups.iter().filter(twin).filter_map(|group| Some((step(&group)?, group)));
+        let (behind, overlap) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some((1.0 - behind / step(&naive)?, is_slower(comparison, naive, overlap)))
     };
-    let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();
-    and(sizes.into_iter().map(Bytes))
+    let naive = groups.iter().filter(|group| matches!(of(group).cell.offload.strategy, Strategy::Naive(_)));
+    let all: Vec<(f64, bool)> = naive.filter_map(less).collect();
+    let clear = all.iter().filter(|(_, clear)| *clear).map(|(share, _)| *share);
+    let (low, high) = clear.clone().minmax_by(|a, b| a.total_cmp(b)).into_option()?;
+    let range = match (percent(low), percent(high)) {
+        (low, high) if low == high => high,
+        (low, high) => format!("{} to {high}", low.trim_end_matches(" %")),
+    };
+    let at = match (clear.count(), all.len()) {
+        (n, of) if n == of => String::new(),
+        (n, of) => format!(" in {n} of {of} comparisons"),
+    };
+    Some(format!("Overlap takes {range} less time than naive offload with the same other settings{at}."))
 }
 
 /// The cells that are hardly faster than `naive` with the same other settings, or slower.
 fn without_gain(comparison: &Comparison) -> Option<String> {
     let strategy = |line: &Line| line.cell.offload.strategy;
-    let others = |line: &Line| {
-        let offload = Offload { strategy: Offload::default().strategy, ..line.cell.offload };
-        Cell { offload, ..line.cell.clone() }
-    };
     let lines = &comparison.lines;
     let part = |i: usize| {
         let naive = |&j: &usize| {
@@ -239,11 +263,10 @@ mod tests {
             ["naive", "400 µs", "2.00 ms", "5.00x", "800 µs", "2.00 ms", "2.50x", "3.33x"]
         );
         let answer = recommendation::sentences(&comparison);
-        let overlap = "Copying blocks during computation instead of before it takes 50 % less time.";
+        let overlap = "Overlap takes 50 % less time than naive offload with the same other settings.";
         assert_eq!(answer.last().map(String::as_str), Some(overlap), "{answer:?}");
         // 0 of 30 ms and 10.8 of 30 ms, of at most 12 ms each.
-        let most =
-            "hides the largest share of its copy time behind computation: 18 % of at most 40 %; its copies";
+        let most = "hides the largest share of its copy time behind computation: 18 % of at most 40 %; its copies take longer than its computation.";
         assert!(hidden.contains(most), "{hidden}");
         assert_eq!(
             text,

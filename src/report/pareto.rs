@@ -43,7 +43,7 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     let fronts: Vec<Group> = compared.iter().flat_map(|&problem| front(comparison, problem)).collect();
     let name = |method: usize| {
         let n = fronts.iter().filter(|group| group.method == method).count();
-        let name = &comparison.methods[method];
+        let name = comparison.said(method);
         let at = format!(" ({n} of {} shapes)", compared.len());
         (n > 0).then(|| format!("{name}{}", if compared.len() > 1 { at } else { String::new() }))
     };

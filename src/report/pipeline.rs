@@ -1,11 +1,14 @@
 //! [`Pipelined`]: a measured step of a pipeline, and the one that its schedule predicts.
 
+use itertools::Itertools;
+
 use super::columns::PIPELINE;
 use super::document::Table;
 use super::table::{Comparison, Line};
 use crate::measure::Span;
 use crate::parallel::schedule::simulate::{Times, simulate};
 use crate::recipe::Cell;
+use crate::words::text::{self, percent, sentence as sentence_of};
 
 /// Rank by rank: forwards and backwards, without updates.
 pub struct Pipelined {
@@ -51,6 +54,30 @@ pub fn seconds(ranks: &[Vec<Span>]) -> f64 {
 pub fn idle(ranks: &[Vec<Span>]) -> f64 {
     let busy: f64 = ranks.iter().flatten().map(|span| span.end - span.start).sum();
     1.0 - busy / (seconds(ranks) * ranks.len() as f64)
+}
+
+/// Pipelines that a sentence has.
+const FEW: usize = 4;
+
+/// How long each pipeline's step is and how much of it a rank is idle, beside what the schedule predicts. Of many, the one that
+/// is least idle.
+pub fn sentence(comparison: &Comparison) -> Option<String> {
+    let all = comparison.lines.iter().filter_map(|line| Some((line, Pipelined::of(line)?)));
+    let mut all: Vec<(&Line, Pipelined)> = all.collect();
+    if all.len() > FEW {
+        all.sort_by(|a, b| idle(&a.1.measured).total_cmp(&idle(&b.1.measured)));
+        all.truncate(1);
+    }
+    let part = |(line, of): &(&Line, Pipelined)| {
+        let [step, predicted] = [&of.measured, &of.predicted].map(|ranks| text::seconds(seconds(ranks)));
+        let [idle, by_schedule] = [&of.measured, &of.predicted].map(|ranks| percent(idle(ranks)));
+        format!(
+            "{} takes {step} from the first forward to the last backward ({predicted} by the schedule and its stages' times), idle for \
+             {idle} ({by_schedule})",
+            comparison.name(line)
+        )
+    };
+    (!all.is_empty()).then(|| format!("{}.", sentence_of(&all.iter().map(part).join("; "))))
 }
 
 /// The step of each pipeline.

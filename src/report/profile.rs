@@ -208,7 +208,7 @@ pub fn profile(
         comparison.lines.iter().filter_map(|line| Some((line, line.row?))).collect();
     let traced: Vec<_> =
         all.iter().filter_map(|(line, row)| Some((*line, *row, trace(folder, &row.key)?))).collect();
-    let list = |(line, row, _): &(&Line, &Row, _)| format!("{}: {}", row.key, comparison.name(line));
+    let list = |(line, row, _): &(&Line, &Row, _)| format!("{}: {}", row.key, comparison.title(line));
     let listed = traced.iter().map(list).collect::<Vec<_>>().join("\n");
     let again = format!("run it again with a trace: runner run {} --trace --force", recipe.path.display());
     let found: Vec<_> =
@@ -238,7 +238,7 @@ pub fn profile(
         |why: String| miette!(help = again.clone(), "the trace of {} cannot be used: {why}", row.key);
     let profile = StepProfile::new(line.cell, row, activities.map_err(&damaged)?)
         .ok_or_else(|| damaged("nothing ran in it".into()))?;
-    let table = profile.table(&comparison.name(line));
+    let table = profile.table(&comparison.title(line));
     let mut out = format!("{}\n\n{}\n", table.caption, ruled(&table));
     if let Some(kernels) = profile.top_kernels(top) {
         out += &format!("\n{}\n\n{}\n", kernels.caption, ruled(&kernels));

@@ -58,9 +58,9 @@ fn change(comparison: &Comparison, method: usize) -> Option<Samples> {
 }
 
 /// A method and its perplexity where there is one shape only.
-fn named<'c>(comparison: &'c Comparison, method: usize) -> (&'c str, Option<String>) {
+fn named(comparison: &Comparison, method: usize) -> (String, Option<String>) {
     let line = comparison.of_method(method).next().filter(|_| comparison.shapes.len() == 1);
-    (&comparison.methods[method], line.and_then(|line| comparison.frame.written("eval_perplexity", line)))
+    (comparison.said(method), line.and_then(|line| comparison.frame.written("eval_perplexity", line)))
 }
 
 /// `lr 0.01 (18.2, 9 % lower)`, of several shapes `lr 0.01 (9 % lower, 7 to 11 % over 3 shapes)`.
@@ -121,7 +121,7 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Samples)>) -> 
         out.push_str(&format!(" {} ended above it.", texts(&higher)));
     }
     if !unclear.is_empty() {
-        let unclear = sentence(&names(unclear.iter().map(|(method, _)| &comparison.methods[*method])));
+        let unclear = sentence(&names(unclear.iter().map(|(method, _)| comparison.said(*method))));
         let sides = match comparison.shapes.len() {
             1 => String::new(),
             _ => format!(", or not to one side at every {}", comparison.repeated()),

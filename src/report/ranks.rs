@@ -1,14 +1,40 @@
 //! Cells of several ranks in the report: how they scale, and each of their ranks.
 
+use itertools::Itertools;
+
 use super::columns::{RANKS, SCALING, Scaling};
 use super::content::section;
 use super::document::{Element, Table};
 use super::pipeline;
 use super::table::{Comparison, Line};
+use crate::words::text::percent;
 
 /// Nothing for cells of one process.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
     section("Ranks", [scaling(comparison), pipeline::table(comparison), ranks(comparison)])
+}
+
+/// What exchange costs: the share of a step in which a rank waits for others, and the speed as a part of linear scaling. Ranks
+/// of a pipeline also wait by its schedule.
+pub fn sentence(comparison: &Comparison) -> Option<String> {
+    let scaled = |(i, line): (usize, &Line)| {
+        let measured = line.measured().filter(|_| line.cell.parallel.pipeline.is_none())?;
+        let waits =
+            measured.ranks.iter().map(|rank| rank.exposed_seconds / rank.step_seconds).reduce(f64::max)?;
+        Some((waits, i))
+    };
+    let all: Vec<(f64, usize)> = of_ranks(comparison).filter_map(scaled).collect();
+    let (least, most) = all.iter().minmax_by(|a, b| a.0.total_cmp(&b.0)).into_option()?;
+    let of = |(waits, i): &(f64, usize)| {
+        let (name, waits) = (comparison.name(&comparison.lines[*i]), percent(*waits));
+        if comparison.methods.len() > 1 {
+            format!("{waits} of a step ({name})")
+        } else {
+            format!("{waits} of a step")
+        }
+    };
+    let range = if least.1 == most.1 { of(least) } else { format!("{} to {}", of(least), of(most)) };
+    Some(format!("Waiting for other ranks takes {range}, where computation does not hide it."))
 }
 
 /// Cells of several ranks that ran to their end.

@@ -5,10 +5,9 @@ use itertools::Itertools;
 
 use super::differences::{are_of_one_build, is_slower};
 use super::table::{Comparison, Group};
-use super::{answers, ladder, learned, loading, pareto};
-use crate::residence::Strategy;
+use super::{answers, ladder, learned, loading, offload, pareto, pipeline, ranks, updates};
 use crate::words::Bytes;
-use crate::words::text::{names, percent, rate, ratio, sentence};
+use crate::words::text::{names, percent, rate, ratio, sentence, verb};
 
 /// Names of methods that a sentence lists.
 pub const FEW: usize = 8;
@@ -41,9 +40,9 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     // Each device has an answer of its own.
     for device in groups.iter().map(device_of).unique() {
         let of_device = groups.iter().filter(|group| device_of(group) == device);
-        let candidates: Vec<&Group> = of_device.filter(measured).collect();
-        let Some(problem) = largest(comparison, &candidates) else { continue };
-        let of_problem = candidates.into_iter().filter(|group| group.problem == problem);
+        let of_device: Vec<&Group> = of_device.filter(measured).collect();
+        let Some(problem) = largest(comparison, &of_device) else { continue };
+        let of_problem = of_device.iter().copied().filter(|group| group.problem == problem);
         // Steps that end before the update are no choice where others have it.
         let updates = |group: &&Group| comparison.lines[group.lines[0]].cell.train.optimizer.rule().is_some();
         let (whole, without): (Vec<&Group>, Vec<&Group>) = of_problem.partition(updates);
@@ -53,38 +52,13 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
             _ => out.extend(trade(comparison, &candidates, !lost.is_empty())),
         }
         out.extend(of_speed_without_update(comparison, &candidates, &without));
+        out.extend(faster_elsewhere(comparison, &candidates, &of_device));
     }
-    out.extend(overlap(comparison));
+    out.extend(offload::gain(comparison));
+    out.extend(updates::sentence(comparison));
+    out.extend(pipeline::sentence(comparison));
+    out.extend(ranks::sentence(comparison));
     out
-}
-
-/// How much time copying blocks during computation saves against copying them before it, where it does.
-fn overlap(comparison: &Comparison) -> Option<String> {
-    let groups = comparison.groups();
-    let fastest = |problem: usize, wanted: fn(&Strategy) -> bool| {
-        let strategy = |group: &&Group| wanted(&comparison.lines[group.lines[0]].cell.offload.strategy);
-        let of = groups.iter().filter(|group| group.problem == problem).filter(strategy);
-        let timed = of.filter_map(|group| Some((comparison.of_group("step_s_median", group)?, group)));
-        timed.min_by(|a, b| a.0.total_cmp(&b.0))
-    };
-    let less = |problem: usize| {
-        let (before, naive) = fastest(problem, |strategy| matches!(strategy, Strategy::Naive(_)))?;
-        let (behind, overlap) = fastest(problem, |strategy| matches!(strategy, Strategy::Overlap(_)))?;
-        is_slower(comparison, naive, overlap)
-            .then(|| (percent(1.0 - behind / before), problem, behind / before))
-    };
-    let mut pays: Vec<_> = (0..comparison.problems()).filter_map(less).collect();
-    pays.sort_by(|a, b| a.2.total_cmp(&b.2));
-    let what = "Copying blocks during computation instead of before it takes";
-    let at = |problem: usize| comparison.problem_label(problem);
-    Some(match pays.as_slice() {
-        [] => return None,
-        [(share, ..)] if comparison.problems() == 1 => format!("{what} {share} less time."),
-        [(share, problem, _)] => format!("{what} {share} less time at {}.", at(*problem)),
-        [(most, first, _), .., (least, last, _)] => {
-            format!("{what} from {most} less time at {} to {least} less at {}.", at(*first), at(*last))
-        }
-    })
 }
 
 /// The speed of the fastest way as a part of that of forward and backward alone, where both were measured.
@@ -97,9 +71,22 @@ fn of_speed_without_update(comparison: &Comparison, whole: &[&Group], without: &
     Some(format!(
         "The fastest has {} of the speed of forward and backward alone: {} has {} tokens a second.",
         percent(speed / most),
-        comparison.methods[reference.method],
+        comparison.said(reference.method),
         comparison.written_of_group("tokens_per_second", reference)?
     ))
+}
+
+/// A group of another problem with clearly more tokens a second, where problems are batches of one network.
+fn faster_elsewhere(comparison: &Comparison, answered: &[&Group], all: &[&Group]) -> Option<String> {
+    let cell = |group: &Group| comparison.lines[group.lines[0]].cell;
+    let (most, fastest) = most_tokens(comparison, answered)?;
+    let alike: Vec<&Group> = all.iter().copied().filter(|of| cell(of).model == cell(fastest).model).collect();
+    let (more, other) = most_tokens(comparison, &alike)?;
+    let is_more = more > NEAR * most && are_of_one_build(comparison, [&fastest.lines, &other.lines]);
+    (is_more && alike.len() == all.len() && other.problem != fastest.problem).then(|| {
+        let written = comparison.written_of_group("tokens_per_second", other).unwrap_or_default();
+        format!("The most tokens a second of all, {written}, has {}.", comparison.name_of_group(other))
+    })
 }
 
 /// The group with the most tokens a second.
@@ -162,8 +149,10 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
     let value = |column: &str, of: &Group| comparison.of_group(column, of).unwrap_or(f64::INFINITY);
     let written = |column: &str, of: &Group| comparison.written_of_group(column, of).unwrap_or_default();
     let memory = |of: &Group| format!("{}{}", memory(|column| written(column, of)), on_each(comparison, of));
-    let name = |of: &Group| comparison.methods[of.method].as_str();
+    let name = |of: &Group| comparison.said(of.method);
     let slower = |a: &Group, b: &Group| is_slower(comparison, a, b);
+    // Of times of different builds nothing is known.
+    let alike = |a: &Group, b: &Group| are_of_one_build(comparison, [&a.lines, &b.lines]) && !slower(a, b);
     let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
     let label = comparison.problem_label(problem);
     let at = match comparison.problems() == 1 || label.is_empty() {
@@ -176,28 +165,31 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
     }
     // Of those that are as fast as the fastest, or slower by what may be chance, the one with the least memory.
     let longer = |group: &Group, than: &Group| value(time, group) / value(time, than);
-    let alike = |group: &Group| {
+    let near = |group: &Group| {
         let longer = longer(group, &front[0]);
-        longer <= SAME || longer <= NEAR && !slower(group, &front[0])
+        longer <= SAME || longer <= NEAR && alike(group, &front[0])
     };
-    let alike = front.iter().rposition(alike).unwrap_or(0);
-    let quicker: Vec<Group> = front.drain(..alike).collect();
+    let first = front.iter().rposition(near).unwrap_or(0);
+    let quicker: Vec<Group> = front.drain(..first).collect();
     let (fastest, least) = (&front[0], &front[front.len() - 1]);
-    let rivals = candidates.iter().filter(|of| of.method != fastest.method && !slower(of, fastest));
-    let rivals: Vec<&str> = rivals.map(|of| name(of)).collect();
+    let rivals = candidates.iter().filter(|of| of.method != fastest.method && alike(of, fastest));
+    let rivals: Vec<String> = rivals.map(|of| name(of)).collect();
     let equal = match rivals.as_slice() {
         [] => String::new(),
         rivals if rivals.len() > FEW => format!(" (not clearly less than {} others)", rivals.len()),
         rivals => format!(" (not clearly less than {})", names(rivals)),
     };
     let what = match quicker.first() {
-        None => format!("{} takes the least time{equal}", name(fastest)),
+        None => format!("{} {} the least time{equal}", name(fastest), verb(&name(fastest), "takes", "take")),
         Some(first) => format!(
-            "{} takes the least time, {} {of_what}, but is not clearly faster than all others; of those that are not \
-             clearly slower, {} needs the least memory",
+            "{} {} the least time, {} {of_what}, but {} not clearly faster than all others; of those that are not \
+             clearly slower, {} {} the least memory",
             name(first),
+            verb(&name(first), "takes", "take"),
             written(time, first),
-            name(fastest)
+            verb(&name(first), "is", "are"),
+            name(fastest),
+            verb(&name(fastest), "needs", "need"),
         ),
     };
     let among = if of_good { "of these, " } else { "" };
@@ -207,6 +199,7 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
         written("tokens_per_second", fastest),
         memory(fastest)
     ));
+    let first = [first].into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
     if least.method == fastest.method {
         return vec![first, format!("No other method needs less memory: take {}.", name(fastest))];
     }
@@ -217,13 +210,18 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
         false => String::new(),
     };
     let saved = 1.0 - value("live_peak_bytes", least) / value("live_peak_bytes", fastest);
-    let price = match slower(least, fastest) {
-        true => format!("{} the time", ratio(longer(least, fastest))),
-        false => format!("a time that is not clearly longer ({})", ratio(longer(least, fastest))),
+    let times = ratio(longer(least, fastest));
+    let price = match (slower(least, fastest), alike(least, fastest)) {
+        (true, _) => format!("{times} the time of {}", name(fastest)),
+        (false, true) => {
+            format!("a time that is not clearly longer than that of {} ({times})", name(fastest))
+        }
+        (false, false) => format!("{times} the time of {}, which another build measured", name(fastest)),
     };
     let second = format!(
-        "{} needs the least memory{}: {}, {} less, for {price}{host}.",
-        sentence(name(least)),
+        "{} {} the least memory{}: {}, {} less, for {price}{host}.",
+        sentence(&name(least)),
+        verb(&name(least), "needs", "need"),
         if of_good { " of them" } else { "" },
         memory(least),
         percent(saved),
@@ -236,6 +234,15 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
         front.iter().map(|of| [value(time, of), value("live_peak_bytes", of)].map(f64::ln)).collect();
     let chosen = choices(&points).into_iter().map(|i| room(&front[i]));
     vec![first, second, format!("Take {}.", chosen.into_iter().join(", else "))]
+}
+
+/// How many times the fastest group's time the baseline takes, where it is one of the candidates.
+fn against_baseline(comparison: &Comparison, candidates: &[&Group], fastest: &Group) -> Option<String> {
+    let base = candidates.iter().find(|group| comparison.is_baseline(group.lines[0]))?;
+    let time = |group: &Group| comparison.of_group(pareto::time(comparison), group);
+    let (name, times) = (comparison.said(base.method), ratio(time(base)? / time(fastest)?));
+    is_slower(comparison, base, fastest)
+        .then(|| format!("{} {} {times} that time.", sentence(&name), verb(&name, "takes", "take")))
 }
 
 /// The points of a front, logarithms of time and memory by rising time, that a reader chooses among: the first, the last, and

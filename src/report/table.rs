@@ -185,7 +185,9 @@ impl<'a> Comparison<'a> {
         name: &str,
         texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
-        let Defined { of, caption, columns } = Defined::named(name);
+        let Defined { of, caption, notes, columns } = Defined::named(name);
+        let notes = notes.iter().filter(|(column, _)| self.having(column).next().is_some());
+        let caption = [caption].into_iter().chain(notes.map(|(_, note)| note)).join(" ");
         // A graph has no phases, so whole steps are compared.
         let has_backward = self.having("backward_s_median").count() == self.having("step_s_median").count();
         let column = |name: &'static String| match name.as_str() {
@@ -196,7 +198,7 @@ impl<'a> Comparison<'a> {
         let columns: Vec<&str> = columns.iter().map(column).unique().collect();
         // Cells of one shape stand together, also those of different tables of the grid.
         let lines = self.having(of).sorted_by_key(|&line| self.lines[line].shape);
-        Table::new(caption, lines.map(|line| (texts(line), line)), &self.frame, &columns)
+        Table::new(&caption, lines.map(|line| (texts(line), line)), &self.frame, &columns)
     }
 
     /// A table that may have several rows for a line. Each row: the line, texts after its name, and what its columns are
@@ -217,19 +219,31 @@ impl<'a> Comparison<'a> {
 
     /// `level 1 at 16×128, hidden size 512`, without the method or the sizes where there is only one.
     pub fn name(&self, line: &Line) -> String {
-        self.named(line.method, &self.shapes[line.shape].name, self.shapes.len() > 1)
+        self.named(self.said(line.method), &self.shapes[line.shape].name, self.shapes.len() > 1)
     }
 
     /// The same for a group.
     pub fn name_of_group(&self, group: &Group) -> String {
-        self.named(group.method, &self.problem_label(group.problem), self.problems() > 1)
+        self.named(self.said(group.method), &self.problem_label(group.problem), self.problems() > 1)
     }
 
-    fn named(&self, method: usize, sizes: &str, several: bool) -> String {
-        let method = &self.methods[method];
+    /// The same as a title, where nothing else stands around it.
+    pub fn title(&self, line: &Line) -> String {
+        let method = self.methods[line.method].clone();
+        self.named(method, &self.shapes[line.shape].name, self.shapes.len() > 1)
+    }
+
+    /// A method in a sentence. One that could be read as a part of it is in quotation marks.
+    pub fn said(&self, method: usize) -> String {
+        let name = &self.methods[method];
+        let is_clause = [", ", " that "].iter().any(|part| name.contains(part));
+        if is_clause || name.starts_with("no ") { format!("“{name}”") } else { name.clone() }
+    }
+
+    fn named(&self, method: String, sizes: &str, several: bool) -> String {
         match (several && !sizes.is_empty(), self.methods.len() > 1) {
             (true, false) => sizes.into(),
-            (false, _) => method.clone(),
+            (false, _) => method,
             (true, true) => format!("{method} at {sizes}"),
         }
     }

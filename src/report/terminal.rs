@@ -68,7 +68,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
         notes.push("perplexity: held-out, after the last step".into());
     }
     for line in comparison.lines.iter().filter(|line| line.row.is_some() && line.measured().is_none()) {
-        notes.push(format!("{}: {}: {}", comparison.name(line), line.status(), line.reason()));
+        notes.push(format!("{}: {}: {}", comparison.title(line), line.status(), line.reason()));
     }
     let missing = comparison.lines.iter().filter(|line| line.row.is_none()).count();
     if missing > 0 {

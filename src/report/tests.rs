@@ -35,7 +35,7 @@ fn the_same_rows_give_the_same_bytes() {
          cell = {{ \"train.batch_size\" = 32, \"checkpoint.level\" = 0 }}\n\
          backward = 0.018\nmemory = 0.535\n"
     ));
-    recipe.question = "Is #strong[x] <b>bold</b> & $x^2$ or `code`?".into();
+    recipe.question = "Is #strong[x] <b>bold</b> & $x^2$ or `code`?\u{fffe}\u{10ffff}".into();
     let mut rows = rows(&recipe);
     rows[12] = bad_row(&recipe.cells[12], Status::Oom, "needs *14* GiB of #8 GiB");
     rows.remove(14);

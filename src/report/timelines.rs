@@ -72,11 +72,11 @@ impl Timelines {
             match trace {
                 Err(why) => timelines.problems.push(format!(
                     "The trace {file} of {} cannot be read: {why}. Run the cell again with --trace and --force.",
-                    comparison.name(line)
+                    comparison.title(line)
                 )),
                 Ok(activities) => {
                     let name = format!("timeline-{}", row.key);
-                    let chart = charts::timeline(&name, &comparison.name(line), &activities)?;
+                    let chart = charts::timeline(&name, &comparison.title(line), &activities)?;
                     let summary = Summary::new(&activities);
                     let mut chart = chart.filter(|_| says_more(&activities, summary.as_ref()));
                     let longer = summary.as_ref().and_then(|summary| unlike_measured(comparison, i, summary));
@@ -94,7 +94,7 @@ impl Timelines {
                         }
                         None => timelines.problems.push(format!(
                             "The trace {file} of {} holds no kernels and no copies.",
-                            comparison.name(line)
+                            comparison.title(line)
                         )),
                     }
                 }
@@ -179,7 +179,7 @@ pub fn elements(comparison: &Comparison, timelines: Timelines) -> (Vec<Element>,
         out.extend(timelines.compared.map(Element::Figure));
         let mut drawn = 0;
         for timeline in timelines.drawn {
-            let name = comparison.name(&comparison.lines[timeline.line]);
+            let name = comparison.title(&comparison.lines[timeline.line]);
             drawn += usize::from(timeline.chart.is_some());
             let to = if drawn <= shown { &mut out } else { &mut details };
             to.extend(timeline.chart.map(Element::Figure));

@@ -6,7 +6,7 @@ use super::feed::{Feed, Problems, TokenFeed};
 use crate::data::Share;
 use crate::device::{dtype, integers};
 use crate::model::families::Family;
-use crate::model::generate::{Request, generate_until};
+use crate::model::generate::{NotNumbers, Request, generate_until};
 use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Model, Network, Parts};
@@ -37,7 +37,7 @@ pub trait Build: Network {
         _request: &Request,
         _stops: &dyn Fn(&[u32]) -> bool,
         _device: &Device,
-    ) -> Vec<Vec<u32>> {
+    ) -> Result<Vec<Vec<u32>>, NotNumbers> {
         unreachable!("checked: a language model answers")
     }
 }
@@ -83,7 +83,7 @@ impl<F: Family> Build for Decoder<F> {
         request: &Request,
         stops: &dyn Fn(&[u32]) -> bool,
         device: &Device,
-    ) -> Vec<Vec<u32>> {
+    ) -> Result<Vec<Vec<u32>>, NotNumbers> {
         generate_until(self, prompts, request, stops, device)
     }
 }

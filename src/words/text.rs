@@ -155,6 +155,12 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The verb after a name: `level 0 has`, and `2 replicas have`.
+pub fn verb(name: &str, one: &'static str, many: &'static str) -> &'static str {
+    let number = name.split_once(' ').and_then(|(first, _)| first.parse::<u32>().ok());
+    if number.is_some_and(|number| number > 1) { many } else { one }
+}
+
 /// The first letter in upper case.
 pub fn sentence(text: &str) -> String {
     let mut chars = text.chars();
@@ -164,6 +170,12 @@ pub fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_verb_has_the_number_of_its_name() {
+        let names = ["2 replicas, ZeRO 1", "1 replica", "level 2", "4", "8-bit"];
+        assert_eq!(names.map(|name| verb(name, "has", "have")), ["have", "has", "has", "has", "has"]);
+    }
 
     #[test]
     fn three_significant_digits() {

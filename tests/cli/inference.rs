@@ -262,3 +262,25 @@ fn generation_takes_a_strategy() {
         generate(&["train.batch_size=3"]).exits(1).says(&["not `train.batch_size`", "offload"]);
     }
 }
+
+/// Numbers that are none make every token as probable as another: that is said, not written.
+#[test]
+fn weights_that_are_not_numbers_write_nothing() {
+    let place = Place::new(RECIPE);
+    let of = std::path::PathBuf::from(fixture("gpt2"));
+    for name in ["config.json", "model.safetensors"] {
+        let mut bytes = std::fs::read(of.join(name)).expect("a fixture");
+        if name.ends_with("safetensors") {
+            let half = bytes.len() / 8 * 4;
+            bytes[half..]
+                .chunks_exact_mut(4)
+                .for_each(|number| number.copy_from_slice(&f32::NAN.to_le_bytes()));
+        }
+        std::fs::write(place.path().join(name), bytes).expect("it is written");
+    }
+    let args = ["generate", ".", "--ids", "5,6,7", "--tokens", "6"];
+    for more in [&[][..], &["--measure"], &["--temperature", "0.7"]] {
+        let ended = place.runner(&[&args[..], more].concat());
+        ended.exits(1).says(&["the model's logits are not numbers", "not finite"]);
+    }
+}

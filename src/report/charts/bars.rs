@@ -10,10 +10,12 @@ use super::Chart;
 use super::axis::{extent, from_zero};
 use super::basis::Basis;
 use super::canvas::Result;
+use super::legend::NAMES;
 use crate::words::text::ratio;
 
-/// More bars than this are not readable on a page.
+/// More bars than this are not readable on a page, and more with a name each.
 const BARS: usize = 150;
+const NAMED: usize = 48;
 /// More sizes than this, each with its label, fill more than a page.
 const SIZES: usize = 36;
 
@@ -24,9 +26,12 @@ const GAP: f64 = 3.0;
 const BROKEN: f64 = 1.2;
 
 /// One kind of bars.
+#[derive(Clone)]
 struct Bars<'c, 'a> {
     comparison: &'c Comparison<'a>,
-    groups: &'c [Group],
+    groups: Vec<Group>,
+    /// Whether each bar has its method's name and not a colour: there are more methods than colours.
+    named: bool,
     /// How many more there are.
     left_out: usize,
     name: &'static str,
@@ -49,15 +54,19 @@ struct Bars<'c, 'a> {
 pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
     let mut groups = comparison.groups();
     let all = groups.len();
-    groups.truncate(BARS);
+    let named = comparison.methods.len() > NAMES && comparison.problems() == 1;
+    if !named {
+        groups.truncate(BARS);
+    }
     groups.retain(|group| group.problem < SIZES);
     let step = Bars {
         comparison,
-        groups: &groups,
         left_out: all - groups.len(),
+        groups,
+        named,
         name: "time",
         title: "Time of one step",
-        caption: "Median time of one step, divided like the medians of forward, backward and optimizer.",
+        caption: "Median time of one step, divided like the medians of its phases.",
         quantity: "time",
         total: "step_s_median",
         parts: &["forward_s_median", "backward_s_median", "optimizer_s_median"],
@@ -70,7 +79,7 @@ pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
         total: "step_s_per_token",
         parts: &["forward_s_per_token", "backward_s_per_token", "optimizer_s_per_token"],
         times: 1000.0,
-        ..step
+        ..step.clone()
     };
     let memory = Bars {
         name: "memory",
@@ -80,10 +89,11 @@ pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
         total: "live_peak_bytes",
         parts: &["live_peak_bytes"],
         estimate: true,
-        ..step
+        ..step.clone()
     };
     let time = if comparison.with_samplers() { tokens } else { step };
-    [time, memory].iter().map(Bars::chart).collect()
+    let ordered = [time, memory].map(|bars| if bars.named { bars.shortest_first() } else { bars });
+    ordered.iter().map(Bars::chart).collect()
 }
 
 impl Bars<'_, '_> {
@@ -91,8 +101,20 @@ impl Bars<'_, '_> {
         Some(self.comparison.of_group(self.total, group)? * self.times)
     }
 
-    /// Whether a measured group has no time of its forward: a graph is forward and backward in one.
-    fn is_graph(&self, group: &Group) -> bool {
+    /// As many as have room for a name. Those without a value are the last.
+    fn shortest_first(mut self) -> Self {
+        let mut groups = std::mem::take(&mut self.groups);
+        groups.sort_by(|a, b| {
+            let [a, b] = [a, b].map(|group| self.total(group).unwrap_or(f64::INFINITY));
+            a.total_cmp(&b)
+        });
+        self.left_out += groups.len().saturating_sub(NAMED);
+        groups.truncate(NAMED);
+        Self { groups, ..self }
+    }
+
+    /// Whether a measured group has no time of its forward: a graph is forward and backward in one, and a schedule mixes them.
+    fn is_undivided(&self, group: &Group) -> bool {
         self.total(group).is_some() && self.comparison.of_group(self.parts[0], group).is_none()
     }
 
@@ -102,7 +124,7 @@ impl Bars<'_, '_> {
         let parts: Vec<f64> = self.parts.iter().filter_map(of).collect();
         let sum: f64 = parts.iter().sum();
         let total = self.total(group).unwrap_or(sum);
-        if self.is_graph(group) {
+        if self.is_undivided(group) {
             return vec![total];
         }
         parts.into_iter().map(|part| if sum > 0.0 { part / sum * total } else { part }).collect()

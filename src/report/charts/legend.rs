@@ -12,7 +12,7 @@ const SIGN: i32 = 20;
 const GAP: i32 = 22;
 
 /// A legend has no more names than this: nobody can distinguish more colours.
-const NAMES: usize = 24;
+pub const NAMES: usize = 24;
 /// The most names of one sign.
 pub const FEW: usize = 4;
 

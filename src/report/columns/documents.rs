@@ -19,6 +19,9 @@ pub const MORE: &[Column<OfLine>] = &[
         let losses = l.measured()?.loss.len();
         Some(loading(l).map_or(losses, |loading| loading.step_tokens.len()) as f64)
     }),
+    column("ranks", "ranks", Count, |l| {
+        whole(Some(l.measured()?.ranks.len() as u64)).filter(|ranks| *ranks > 1.0)
+    }),
     column("tokens", "tokens", Count, |l| Some(Learned::of(l)?.tokens as f64)),
     column("train_loss_initial", "training loss, first 5 %", Nats, |l| Some(Learned::of(l)?.train_first)),
     column("lowest_perplexity", "lowest perplexity", Perplexity, |l| {
@@ -47,12 +50,12 @@ pub const MORE: &[Column<OfLine>] = &[
     column("activations_bytes", "activations", Bytes, |l| whole(Some(l.row?.estimate.activations))),
     column("workspace_bytes", "workspace", Bytes, |l| whole(Some(l.row?.estimate.workspace))),
     column("floor_forward_s", "floor forward", Seconds, |l| forward(l).and(Some(floor(l)?[0]))),
-    column("forward_over_floor", "×", Ratio, |l| Some(forward(l)?.median / floor(l)?[0])),
+    column("forward_over_floor", "×", Ratio, |l| over(forward(l)?.median, floor(l)?[0])),
     column("floor_backward_s", "floor backward", Seconds, |l| backward(l).and(Some(floor(l)?[1]))),
-    column("backward_over_floor", "×", Ratio, |l| Some(backward(l)?.median / floor(l)?[1])),
+    column("backward_over_floor", "×", Ratio, |l| over(backward(l)?.median, floor(l)?[1])),
     column("both_over_floor", "both ×", Ratio, |l| {
         let floor = floor(l)?;
-        Some((forward(l)?.median + backward(l)?.median) / (floor[0] + floor[1]))
+        over(forward(l)?.median + backward(l)?.median, floor[0] + floor[1])
     }),
     column("published", "published", Count, |l| l.published.map(|_| 1.0)),
     column("published_forward_s", "forward published", Seconds, |l| l.published?.forward),
@@ -60,6 +63,11 @@ pub const MORE: &[Column<OfLine>] = &[
     column("published_memory", "memory published", Gigabytes, |l| Some(l.published?.memory? * 1e9)),
     column("memory", "memory", Gigabytes, |l| Some(l.measured()?.memory.live_peak as f64)),
 ];
+
+/// A time over its floor, where there is one.
+fn over(time: f64, floor: f64) -> Option<f64> {
+    (floor > 0.0).then(|| time / floor)
+}
 
 /// Ratios to the baseline, as [`super::RATIOS`].
 pub const MORE_RATIOS: &[(&str, &str, &[&str])] = &[

@@ -30,7 +30,9 @@ impl<N: Build> Training<'_, N> {
         let _region = self.enter(&network);
         let tokens: Vec<Vec<u32>> = prompts.prompts.iter().map(|(_, tokens)| tokens.clone()).collect();
         let (step, device) = (self.current().updates, self.cell.device_id().burn());
+        // A model without numbers writes nothing.
         let results = network.generate(&tokens, &prompts.request, &|_| false, &device);
+        let results = results.unwrap_or_else(|_| tokens.clone());
         let written = prompts.prompts.iter().zip(results).map(|((prompt, tokens), result)| Continuation {
             step,
             prompt: prompt.clone(),
@@ -82,8 +84,9 @@ impl<N: Build> Training<'_, N> {
         for questions in set.questions.chunks(exam.batch_size) {
             let prompts: Vec<Vec<u32>> = questions.iter().map(|question| question.prompt.clone()).collect();
             let start = Instant::now();
-            let results =
-                network.generate(&prompts, &request, &|new| exam.stops(new), &self.cell.device_id().burn());
+            let device = self.cell.device_id().burn();
+            let results = network.generate(&prompts, &request, &|new| exam.stops(new), &device);
+            let results = results.unwrap_or(prompts);
             // Each token is on the host before the next is computed.
             all.seconds += start.elapsed().as_secs_f64();
             for (question, result) in questions.iter().zip(results) {

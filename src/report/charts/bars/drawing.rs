@@ -1,6 +1,6 @@
 //! The picture of grouped bars.
 
-use plotters::style::WHITE;
+use plotters::style::{RGBColor, WHITE};
 
 use super::super::Chart;
 use super::super::axis::{Scale, tick_label};
@@ -27,7 +27,7 @@ const READABLE: i32 = 13;
 impl Bars<'_, '_> {
     pub fn chart(&self) -> Result<Chart> {
         let c = self.comparison;
-        let basis = Basis::new(c, self.groups, |group| self.total(group));
+        let basis = Basis::new(c, &self.groups, |group| self.total(group));
         let pitch = (MOST / self.groups.len() as i32).clamp(6, 19);
         let of = |problem: usize| self.groups.iter().enumerate().filter(move |(_, of)| of.problem == problem);
         let height_of = |problem: usize| (of(problem).count() as i32 * pitch).max(14) + GROUP_GAP;
@@ -35,7 +35,10 @@ impl Bars<'_, '_> {
         let top = TOP + legend.height() + 8;
         let bottom = top + (0..self.problems()).map(height_of).sum::<i32>();
 
-        let labels: Vec<String> = (0..self.problems()).map(|p| fit(&basis.label(p), TEXT, 230)).collect();
+        let labels: Vec<String> = match self.named {
+            true => self.groups.iter().map(|group| fit(&c.methods[group.method], SMALL, 370)).collect(),
+            false => (0..self.problems()).map(|p| fit(&basis.label(p), TEXT, 230)).collect(),
+        };
         let values: Vec<String> = self.groups.iter().map(|group| self.value(group, &basis)).collect();
         let widest =
             |texts: &[String], size: i32| texts.iter().map(|t| text_width(t, size)).max().unwrap_or(0);
@@ -62,11 +65,17 @@ impl Bars<'_, '_> {
                 canvas.line(&[(one, top), (one, bottom)], MUTED, 1)?;
             }
             let mut y = top + GROUP_GAP / 2;
-            for (problem, label) in labels.iter().enumerate() {
-                let middle = y + (height_of(problem) - GROUP_GAP) / 2;
-                canvas.text(label, (left - 10, middle), TEXT, INK, Anchor::Right)?;
+            for problem in 0..self.problems() {
+                if !self.named {
+                    let middle = y + (height_of(problem) - GROUP_GAP) / 2;
+                    canvas.text(&labels[problem], (left - 10, middle), TEXT, INK, Anchor::Right)?;
+                }
                 for (row, (i, group)) in of(problem).enumerate() {
                     let at = (y + row as i32 * pitch, pitch);
+                    if self.named {
+                        let middle = at.0 + (pitch - 1) / 2;
+                        canvas.text(&labels[i], (left - 10, middle), SMALL, INK, Anchor::Right)?;
+                    }
                     self.bar(canvas, group, (&scale, range.1), basis.divisor(problem), at, &values[i])?;
                 }
                 y += height_of(problem);
@@ -74,8 +83,8 @@ impl Bars<'_, '_> {
             canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
         })?;
         let longer = if broken { " A broken bar is longer than the axis." } else { "" };
-        let undivided = match self.groups.iter().any(|group| self.is_graph(group)) {
-            true => " The bar of a graph is not divided.",
+        let undivided = match self.groups.iter().any(|group| self.is_undivided(group)) {
+            true => " The bar of a graph or a pipeline is not divided.",
             false => "",
         };
         let spread = match self.groups.iter().any(|group| self.spread(group).is_some()) {
@@ -83,11 +92,13 @@ impl Bars<'_, '_> {
             false => "",
         };
         let sizes = size_note(c).map_or_else(String::new, |note| format!(" {}.", sentence(&note)));
+        let order = if self.named { " Shortest first." } else { "" };
         let more = match self.left_out {
             0 => String::new(),
             n => format!(" Not drawn: {n} more, which table.csv has."),
         };
-        let caption = format!("{}{undivided}{spread}{}{longer}{more}{sizes}", self.caption, basis.note());
+        let caption =
+            format!("{}{undivided}{spread}{}{longer}{order}{more}{sizes}", self.caption, basis.note());
         Ok(Chart { name: self.name.into(), caption, svg })
     }
 
@@ -109,7 +120,7 @@ impl Bars<'_, '_> {
                 let from = end;
                 sum += part / divisor;
                 end = scale.pixel(sum.min(high));
-                canvas.rect((from, y), (end, bottom), tint(method_color(group.method), strength))?;
+                canvas.rect((from, y), (end, bottom), tint(self.color(group.method), strength))?;
             }
             if sum > high {
                 for x in [end - 12, end - 6] {
@@ -146,8 +157,13 @@ impl Bars<'_, '_> {
         }
     }
 
+    fn color(&self, method: usize) -> RGBColor {
+        method_color(if self.named { 0 } else { method })
+    }
+
     fn legend(&self, crosses: bool) -> Legend {
-        let mut legend = Legend::of(&self.comparison.methods, |method| Sign::Fill(method_color(method)));
+        let names = if self.named { &[][..] } else { &self.comparison.methods };
+        let mut legend = Legend::of(names, |method| Sign::Fill(method_color(method)));
         let phases = self.groups.iter().map(|group| self.parts(group).len()).max().unwrap_or(0);
         if phases > 1 {
             for (name, strength) in &PHASES[..phases] {

@@ -28,7 +28,10 @@ fn the_bar_of_a_graph_is_drawn_undivided() {
     let bars_of = |rows: &[Row]| {
         let chart = bars(&Comparison::new(&recipe, rows)).expect("charts").swap_remove(0);
         // In the legend and in the bar.
-        (chart.svg.matches("fill=\"#E69F00\"").count(), chart.caption.contains("a graph is not divided"))
+        (
+            chart.svg.matches("fill=\"#E69F00\"").count(),
+            chart.caption.contains("a graph or a pipeline is not divided"),
+        )
     };
     assert_eq!(bars_of(&rows), (2, false));
     for optimizer in [rows[1].measurement.as_ref().expect("a measured row").optimizer.clone(), None] {
