@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::charts::{self, Chart};
 use super::document::Element;
+use super::offload::others;
 use super::profile::{LAUNCHED, StepProfile};
-use super::table::Comparison;
+use super::table::{Comparison, Line};
 use crate::device::trace::{Activity, Summary, read_chrome_trace};
 use crate::residence::Strategy;
 use crate::words::text::{and, seconds};
@@ -146,15 +147,18 @@ fn unlike_measured(comparison: &Comparison, line: usize, traced: &Summary) -> Op
 fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> miette::Result<Option<Chart>> {
     let line = |i: usize| &comparison.lines[i];
     let step = |i: usize| comparison.frame.get("step_s_median", i).unwrap_or(f64::INFINITY);
-    let of = |shape: usize, wanted: fn(&Strategy) -> bool| {
-        let fits = move |(i, _): &&(usize, Vec<Activity>)| {
-            line(*i).shape == shape && wanted(&line(*i).cell.offload.strategy)
-        };
-        moving.iter().filter(fits).min_by(|(a, _), (b, _)| step(*a).total_cmp(&step(*b)))
+    let fastest = |wanted: &dyn Fn(&Line) -> bool| {
+        let fits = moving.iter().filter(|(i, _)| wanted(line(*i)));
+        fits.min_by(|(a, _), (b, _)| step(*a).total_cmp(&step(*b)))
     };
     let pair = |shape: usize| {
-        let naive = of(shape, |strategy| matches!(strategy, Strategy::Naive(_)))?;
-        Some((shape, [naive, of(shape, |strategy| matches!(strategy, Strategy::Overlap(_)))?]))
+        let is_naive = |line: &Line| matches!(line.cell.offload.strategy, Strategy::Naive(_));
+        let naive = fastest(&|line| line.shape == shape && is_naive(line))?;
+        let overlap = fastest(&|other| {
+            matches!(other.cell.offload.strategy, Strategy::Overlap(_))
+                && others(other) == others(line(naive.0))
+        })?;
+        Some((shape, [naive, overlap]))
     };
     let work =
         |(_, [(naive, _), _]): &(usize, [&(usize, Vec<Activity>); 2])| line(*naive).cell.flops().forward;

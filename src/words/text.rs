@@ -155,10 +155,17 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The verb after a name: `level 0 has`, and `2 replicas have`.
+/// The verb after a name: `level 0 has`, but `2 replicas have` and `custom operators have`.
 pub fn verb(name: &str, one: &'static str, many: &'static str) -> &'static str {
-    let number = name.split_once(' ').and_then(|(first, _)| first.parse::<u32>().ok());
-    if number.is_some_and(|number| number > 1) { many } else { one }
+    let mut words = name.split(' ');
+    let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    // `blocks 1` is a setting with its value.
+    let is_plural = match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
+        (first, second) if is_number(first) => !second.is_empty() && first != "1",
+        (_, second) if is_number(second) => false,
+        (first, second) => [first, second].iter().any(|word| word.ends_with('s') && !word.ends_with("ss")),
+    };
+    if is_plural { many } else { one }
 }
 
 /// The first letter in upper case.
@@ -173,8 +180,14 @@ mod tests {
 
     #[test]
     fn a_verb_has_the_number_of_its_name() {
-        let names = ["2 replicas, ZeRO 1", "1 replica", "level 2", "4", "8-bit"];
-        assert_eq!(names.map(|name| verb(name, "has", "have")), ["have", "has", "has", "has", "has"]);
+        for one in
+            ["level 2", "blocks 1", "1 replica", "4", "8-bit", "custom loss", "overlap", "no optimizer"]
+        {
+            assert_eq!(verb(one, "has", "have"), "has", "{one}");
+        }
+        for many in ["2 replicas", "custom operators", "activations on host", "resident blocks that fit"] {
+            assert_eq!(verb(many, "has", "have"), "have", "{many}");
+        }
     }
 
     #[test]

@@ -45,6 +45,7 @@ GROUPS = {
     "lora05": ("strong", [8], ["compile compile+graph", "eager eager+graph", "compile+chunks", "checkpoint",
                              "compile+checkpoint"]),
     "lora7": ("strong", [9], ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+chunks"]),
+    "qlora7": ("qlora_7b", [1], ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+checkpoint+chunks"]),
     "swiglu": ("swiglu", None, SWIGLU),
     "swiglu_bf16": ("swiglu_bf16", None, SWIGLU),
     "swiglu_graph": ("strong", [10], SWIGLU),

@@ -83,9 +83,11 @@ def language_model(model, tuning, shape, words, dtype, device):
 def adapt(net, tuning):
     """Adds PEFT's adapters to the network. They have the network's type, as in the runner; PEFT's default is fp32."""
     from peft import LoraConfig, inject_adapter_in_model
-    if tuning["method"] != "lora":
+    if tuning["method"] not in ("lora", "qlora"):
         raise ValueError(f"no peer is tuned by {tuning['method']}")
     dtype = net.dtype
+    if tuning["method"] == "qlora":
+        pack(net, dtype)
     config = LoraConfig(r=tuning["rank"], lora_alpha=tuning["alpha"], lora_dropout=tuning.get("dropout", 0.0),
                         target_modules=tuning["target_modules"].split(", "))
     inject_adapter_in_model(config, net)
@@ -94,6 +96,23 @@ def adapt(net, tuning):
     net.to(dtype)
     # Recomputed blocks need an input that has a gradient.
     net.enable_input_require_grads()
+
+
+def pack(net, dtype):
+    """Stores every linear layer but the head in 4 bits by bitsandbytes: NF4 with double quantization."""
+    import bitsandbytes
+
+    for parent in list(net.modules()):
+        for name, layer in list(parent.named_children()):
+            if not isinstance(layer, torch.nn.Linear) or layer is net.lm_head:
+                continue
+            packed = bitsandbytes.nn.Linear4bit(layer.in_features, layer.out_features, bias=layer.bias is not None,
+                                                compute_dtype=dtype, compress_statistics=True, quant_type="nf4")
+            packed.weight = bitsandbytes.nn.Params4bit(layer.weight.data.cpu(), requires_grad=False,
+                                                       compress_statistics=True, quant_type="nf4")
+            packed.bias = layer.bias
+            # It packs its weight on its way to the device.
+            setattr(parent, name, packed.to(layer.weight.device))
 
 
 def configured(model):

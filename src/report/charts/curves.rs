@@ -16,7 +16,7 @@ use super::plot::Plot;
 use crate::measure::Measurement;
 use crate::row::Status;
 use crate::words::text::{few, percent, sentence, significant};
-use panel::{Curve, Shown, panel};
+use panel::{Curve, Shown, far, panel};
 
 /// More curves than this look alike in one chart.
 const MOST: usize = 8;
@@ -200,6 +200,11 @@ fn caption(curves: &[Curve], at: &str, shown: &[Shown], evaluated: bool, limit: 
     };
     if curves.iter().any(losses) {
         caption.push_str(&format!(" Losses above {} are drawn at the upper edge.", significant(limit)));
+    }
+    let beyond =
+        |curve: &Curve| curve.differences().iter().any(|(_, difference)| difference.abs() > far(curves));
+    if shown.contains(&Shown::Difference) && curves.iter().any(beyond) {
+        caption.push_str(" Differences beyond an edge are drawn at it.");
     }
     caption
 }

@@ -164,7 +164,7 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Shown, limit: f6
 
 /// A few times what curves typically end above the baseline: those that fail are drawn at the upper edge, and hide none of
 /// the others.
-fn far(curves: &[Curve]) -> f64 {
+pub fn far(curves: &[Curve]) -> f64 {
     let mut ends: Vec<f64> =
         curves.iter().filter_map(|curve| Some(curve.differences().last()?.1.abs())).collect();
     ends.sort_by(f64::total_cmp);
