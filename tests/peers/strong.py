@@ -120,7 +120,7 @@ class Call:
             self.note(group=group, round=round, work=works[line.pop("row")], **line)
 
     def group(self, group, recipe, grids, setups):
-        numbers = cells(recipe, grids)
+        numbers = self.options.cells or cells(recipe, grids)
         for round in range(1, self.options.rounds + 1):
             works = {}
             for path in self.runner(group, round, recipe, numbers):
@@ -142,6 +142,7 @@ def main():
     parser.add_argument("--only", default=",".join(GROUPS), help="groups, the most important first")
     parser.add_argument("--recipe", help="instead of groups: the cells of this recipe")
     parser.add_argument("--setups", nargs="+", help="PyTorch's, a process for each; of groups, those of them with one of these")
+    parser.add_argument("--cells", nargs="+", type=int, help="of one group: only these cells of its recipe")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=480.0)
     parser.add_argument("--runner", default=str(ROOT / "target/release/runner"))
