@@ -157,15 +157,16 @@ impl DeviceId {
         }
     }
 
-    /// The part of a limit that tensors can have for certain. The context takes some of the limit, and pools hold more
-    /// than is in use: near a limit 3 to 10 % more (rows of an H200 whose tensors take at least 70 % of theirs).
+    /// The part of a limit that tensors can have for certain, by their estimate. The context takes some of the limit, pools
+    /// hold more than is in use, near a limit 3 to 10 % more (rows of an H200 whose tensors take at least 70 % of theirs), and
+    /// an estimate may be 3 % low.
     pub fn room(self, limit: u64) -> u64 {
-        limit.saturating_sub(self.context_bytes()) / 11 * 10
+        limit.saturating_sub(self.context_bytes()) / 113 * 100
     }
 
     /// The least limit with room for so many bytes of tensors.
     pub fn limit_for(self, tensors: u64) -> u64 {
-        tensors.div_ceil(10).saturating_mul(11).saturating_add(self.context_bytes())
+        tensors.div_ceil(100).saturating_mul(113).saturating_add(self.context_bytes())
     }
 
     /// Has the backend allocate what it keeps until the process ends (threads, packing buffers), so that a

@@ -233,6 +233,13 @@ fn evaluation(cell: &Cell) -> Checked {
         &["data.eval_split"],
         "data.eval_split has no effect without [eval]: nothing is evaluated",
         "remove data.eval_split, or add [eval] with every = 25",
+    )?;
+    let same = matches!(&cell.data, Data::Text { train_split, eval_split, .. } if train_split == eval_split);
+    Rule::refuse_if(
+        same && cell.eval.is_some(),
+        &["data.eval_split", "data.train_split"],
+        "data.eval_split is data.train_split: what is trained on is not held out",
+        "name another split in data.eval_split, or remove [eval]",
     )
 }
 

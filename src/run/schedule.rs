@@ -1,5 +1,7 @@
 //! [`run_cells`]: measures missing cells one by one, and saves each row at once.
 
+mod notices;
+
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -17,7 +19,7 @@ use super::options::Options;
 use super::progress::{Label, Progress};
 use super::store::Store;
 use super::summary::Summary;
-use crate::recipe::{Cell, Folders, Recipe};
+use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
 use crate::row::{self, Environment, Row, Status};
 use crate::words::DeviceId;
@@ -103,6 +105,7 @@ impl<'a> Run<'a> {
         };
         let todo: Vec<(usize, usize)> = self.in_turns().filter(wanted).collect();
         self.notice_missing();
+        self.notice_untraced();
         let labels: Vec<Label> = todo.iter().map(|turn| self.label(*turn)).collect();
         self.session.progress.begin(&labels);
         for turn in todo {
@@ -121,23 +124,6 @@ impl<'a> Run<'a> {
             }
         }
         Ok(self.summarize())
-    }
-
-    /// Names what cells that finished earlier saved and what is gone since: nothing saves it again unasked.
-    fn notice_missing(&self) {
-        let Session { recipe, progress, .. } = *self.session;
-        let finished = |row: &Row| row.status == Status::Ok && !self.options.wants(Some(row));
-        for &position in self.chosen.iter().filter(|p| self.rows[**p][0].as_ref().is_some_and(finished)) {
-            let Ok(folders) = Folders::of(&recipe.cells[position]) else { continue };
-            for (key, _, folder) in folders.trained().filter(|(_, _, folder)| !folder.exists()) {
-                progress.notice(&format!(
-                    "cell {} finished earlier, but {}, its {key}, is not there: --cell {0} --force trains and saves it \
-                     again",
-                    position + 1,
-                    folder.display()
-                ));
-            }
-        }
     }
 
     /// Saves a row for each chosen cell that needs other hardware and has no row.
@@ -231,6 +217,10 @@ impl<'a> Run<'a> {
             Some(measurement) => row.measured(&ran, measurement),
             None => row,
         };
+        if process == 0 && (trace.is_none() || status != Status::Ok) {
+            // The trace of an earlier row says nothing of this one.
+            let _ = std::fs::remove_file(store.trace_path(&key));
+        }
         store.save(&row).map_err(|e| self.unsaved(&row, &e))?;
         progress.cell_ended(label, &row);
         self.rows[position][process] = Some(row);

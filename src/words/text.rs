@@ -163,7 +163,11 @@ pub fn verb(name: &str, one: &'static str, many: &'static str) -> &'static str {
     let is_plural = match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
         (first, second) if is_number(first) => !second.is_empty() && first != "1",
         (_, second) if is_number(second) => false,
-        (first, second) => [first, second].iter().any(|word| word.ends_with('s') && !word.ends_with("ss")),
+        // A name in quotation marks is one thing.
+        (first, _) if first.starts_with('“') => false,
+        (first, second) => {
+            [first, second].iter().any(|word| word.len() > 3 && word.ends_with('s') && !word.ends_with("ss"))
+        }
     };
     if is_plural { many } else { one }
 }
@@ -180,9 +184,17 @@ mod tests {
 
     #[test]
     fn a_verb_has_the_number_of_its_name() {
-        for one in
-            ["level 2", "blocks 1", "1 replica", "4", "8-bit", "custom loss", "overlap", "no optimizer"]
-        {
+        for one in [
+            "level 2",
+            "blocks 1",
+            "1 replica",
+            "4",
+            "8-bit",
+            "custom loss",
+            "overlap",
+            "as a graph",
+            "“2 replicas, blocks 1”",
+        ] {
             assert_eq!(verb(one, "has", "have"), "has", "{one}");
         }
         for many in ["2 replicas", "custom operators", "activations on host", "resident blocks that fit"] {

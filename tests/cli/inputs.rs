@@ -203,6 +203,8 @@ fn keys_without_effect_are_refused() {
     let held_out = SMALL.replace("size = \"100 KiB\"", "size = \"100 KiB\"\neval_split = \"test\"");
     refused(&held_out, &["data.eval_split has no effect without [eval]", "recipe.toml:12"]);
     Place::new(&format!("{held_out}[eval]\nevery = 1\n")).runner(&["check", "recipe.toml"]).exits(0);
+    let trained_on = format!("{}[eval]\nevery = 1\n", held_out.replace("\"test\"", "\"train\""));
+    refused(&trained_on, &["data.eval_split is data.train_split", "name another split"]);
 }
 
 /// A row's rates are of all micro-batches, and so are its losses.

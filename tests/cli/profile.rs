@@ -71,3 +71,18 @@ fn what_names_no_trace_is_answered_with_what_to_do() {
     profile(&place.path().join("nothing.json")).exits(1).says(&["neither a row nor a results folder"]);
     profile(&place.path().join("recipe.toml")).exits(1).says(&["is not a results folder"]);
 }
+
+/// A trace is of its row's process alone.
+#[test]
+fn a_trace_goes_with_its_row() {
+    let place = Place::new(TINY);
+    let count = || std::fs::read_dir(place.results().join("traces")).map_or(0, Iterator::count);
+    let cell = ["run", "recipe.toml", "--cell", "1"];
+    let run = |more: &[&str]| place.runner(&[&cell[..], more].concat()).exits(0);
+    run(&["--trace"]);
+    assert_eq!(count(), 1);
+    run(&["--trace"]).says(&["0 measured, 1 finished earlier"]);
+    run(&["--force"]);
+    assert_eq!(count(), 0);
+    run(&["--trace"]).says(&["1 cell finished earlier without a trace", "--trace --force"]);
+}

@@ -29,12 +29,12 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 
 # A group's recipe, which of its grids it has (None: all), and PyTorch's set-ups, most important first, a process a line.
-LANGUAGE = ["compile compile+graph", "liger liger+graph", "eager eager+graph", "compile+checkpoint",
+LANGUAGE = ["compile compile+graph", "liger", "liger+graph", "eager eager+graph", "compile+checkpoint",
             "checkpoint checkpoint+graph", "compile+liger_loss", "compile+chunks", "compile+linear_cross_entropy"]
 WHOLE = ["compile+liger_loss", "compile", "compile+checkpoint+liger_loss", "compile+chunks"]
 SWIGLU = ["compile compile+graph", "level0 level0+graph level1 level1+graph",
           "eager eager+graph checkpoint checkpoint+graph", "compile+checkpoint compile+checkpoint+graph"]
-GPT2 = [line for line in LANGUAGE if line != "liger liger+graph"]
+GPT2 = [line for line in LANGUAGE if line not in ("liger", "liger+graph")]
 GROUPS = {
     "qwen05": ("strong", [0], LANGUAGE),
     "gpt2_small": ("strong", [1], GPT2),
