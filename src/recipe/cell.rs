@@ -156,11 +156,7 @@ impl Cell {
         if self.offload.resident_blocks != ResidentBlocks::Auto {
             return self.clone();
         }
-        let with = |count: usize| {
-            let mut cell = self.clone();
-            cell.offload.resident_blocks = ResidentBlocks::Count(count);
-            cell
-        };
+        let with = |count: usize| self.with_resident_blocks(Some(count));
         let fits = |count: usize| with(count).estimate().total() <= self.device_id().room(limit);
         // All of them need no slots. Of fewer, more need as much memory or more: the largest number is found by halving.
         let blocks = self.operators().blocks;
@@ -176,6 +172,16 @@ impl Cell {
             }
         }
         with(most)
+    }
+
+    /// The cell with so many resident blocks; `None`: as many as it has. A row has the number where a recipe leaves it open.
+    #[must_use]
+    pub fn with_resident_blocks(&self, count: Option<usize>) -> Self {
+        let mut cell = self.clone();
+        if let Some(count) = count {
+            cell.offload.resident_blocks = ResidentBlocks::Count(count);
+        }
+        cell
     }
 
     /// What holds each rank's memory at its highest moment, part by part.

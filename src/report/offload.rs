@@ -10,7 +10,7 @@ use super::document::{Element, Table};
 use super::table::{Comparison, Group, Line};
 use crate::measure::Crossing;
 use crate::recipe::Cell;
-use crate::residence::{Offload, ResidentBlocks, Strategy};
+use crate::residence::{Offload, Strategy};
 use crate::words::text::{names, percent, ratio, sentence};
 
 /// A smaller gain than this is none.
@@ -100,11 +100,7 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
 /// backward; `None` where no block moves.
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let ceilings = line.row?.environment.ceilings;
-    let mut cell = line.cell.clone();
-    // Of "auto" the row has the count.
-    if let Some(count) = line.measured().and_then(|measured| measured.resident_blocks) {
-        cell.offload.resident_blocks = ResidentBlocks::Count(count);
-    }
+    let cell = line.cell.with_resident_blocks(line.measured().and_then(|measured| measured.resident_blocks));
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
     if !cell.train.mode.trains() {
         let copies = cell.offload.fewest_copies_of_a_forward(shape.layers);

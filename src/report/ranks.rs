@@ -14,8 +14,8 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
     section("Ranks", [scaling(comparison), pipeline::table(comparison), ranks(comparison)])
 }
 
-/// What exchange costs: the share of a step in which a rank waits for others, and the speed as a part of linear scaling. Ranks
-/// of a pipeline also wait by its schedule.
+/// What exchange costs: the least and the largest share of a step in which a rank waits for others. Pipelines are left out,
+/// whose ranks also wait by their schedule.
 pub fn sentence(comparison: &Comparison) -> Option<String> {
     let scaled = |(i, line): (usize, &Line)| {
         let measured = line.measured().filter(|_| line.cell.parallel.pipeline.is_none())?;

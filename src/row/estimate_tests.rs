@@ -8,7 +8,6 @@ use crate::measure::Measurement;
 use crate::ops::cross_entropy::is_at_once;
 use crate::parallel::DataReduce;
 use crate::recipe::Cell;
-use crate::residence::ResidentBlocks;
 
 /// Files in folders of this name below `folder`.
 pub fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
@@ -45,14 +44,12 @@ impl Measured {
         let row: Row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let format = row.format;
         let row = row.in_this_format().expect("a row that can be read");
-        let mut cell = Cell::from_json(&row.cell).expect("a cell of this version");
         let measurement = row.measurement?;
+        let cell = Cell::from_json(&row.cell).expect("a cell of this version");
+        let mut cell = cell.with_resident_blocks(measurement.resident_blocks);
         let largest = measurement.loading.as_ref().and_then(|loading| loading.largest_batch);
         if let Some([batch_size, seq_len]) = largest {
             (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
-        }
-        if let Some(count) = measurement.resident_blocks {
-            cell.offload.resident_blocks = ResidentBlocks::Count(count);
         }
         let of_older = cell.device != "cpu"
             && cell.model.decoder().is_some_and(|shape| {

@@ -9,7 +9,6 @@ use crate::advise::{Rates, StepTime, launch_sensitivity, step_time};
 use crate::device::Target;
 use crate::ops::Level;
 use crate::recipe::{Cell, Recipe, Source};
-use crate::residence::ResidentBlocks;
 use crate::words::{DeviceId, Settings};
 
 const DEVICE: DeviceId = DeviceId::Cuda(0);
@@ -48,10 +47,7 @@ impl Timed {
         let folder = path.iter().rev().nth(3).expect("the recipe's name").to_string_lossy();
         let name = format!("{folder} {}", row.name());
         let json = row.in_this_format().expect("a row that can be read").cell;
-        let mut cell = Cell::from_json(&json).expect("a cell");
-        if let Some(count) = measurement.resident_blocks {
-            cell.offload.resident_blocks = ResidentBlocks::Count(count);
-        }
+        let cell = Cell::from_json(&json).expect("a cell").with_resident_blocks(measurement.resident_blocks);
         let timed = Self::new(name, &cell, measurement.step.median, &rates);
         let of_older = format < 3 && cell.model.decoder().is_some();
         (!of_older || timed.predicted.copies > timed.predicted.total() / 2.0).then_some(timed)
