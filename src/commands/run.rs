@@ -73,6 +73,7 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
     let rows = store.peek(&recipe.cells, &|text| tell(text))?;
     let (mut missing, mut processes, mut kept) = (Vec::new(), 0, Vec::new());
     let chosen = options.choose(recipe.cells.len())?;
+    let none_chosen = chosen.is_empty();
     for position in chosen.into_iter().filter(|position| !recipe.elsewhere.contains_key(position)) {
         let (wanted, finished): (Vec<_>, Vec<_>) =
             rows[position].iter().map(Option::as_ref).partition(|row| options.wants(*row));
@@ -86,6 +87,7 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
     }
     let of_each = if processes > missing.len() { format!(", {processes} processes") } else { String::new() };
     let mut text = match missing.len() {
+        0 if none_chosen => format!("nothing to run: this shard has none of {} cells", recipe.cells.len()),
         0 if recipe.elsewhere.is_empty() => "nothing to run: every chosen cell is finished".to_string(),
         0 => "nothing to run: every chosen cell that can run here is finished".to_string(),
         n => format!("would run {n} of {} cells{of_each}: {}", recipe.cells.len(), missing.iter().join(", ")),

@@ -141,6 +141,13 @@ pub trait BlockStore: Send {
     /// Computations issued from here on run after all copies issued so far.
     fn settle(&mut self);
 
+    /// Begins what may be recorded as a graph, once all copies are [settled](Self::settle): copies issued from here on
+    /// run after the computations issued so far, and wait for nothing else that was before.
+    fn fork(&mut self) {}
+
+    /// What is issued from here on runs after the computations issued so far, a replayed graph with its copies among them.
+    fn join(&mut self) {}
+
     /// Waits until everything issued so far is done.
     fn wait(&mut self);
 

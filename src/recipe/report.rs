@@ -90,6 +90,22 @@ impl ReportConfig {
                 ));
             }
         }
+        for published in &self.published {
+            let numbers = [
+                ("forward", published.forward),
+                ("backward", published.backward),
+                ("memory", published.memory),
+            ];
+            let wrong = |(_, number): &(_, Option<f64>)| number.is_some_and(|n| !(n > 0.0 && n.is_finite()));
+            if let Some((key, Some(number))) = numbers.into_iter().find(wrong) {
+                let at = source.text.find("report.published").map(|at| at..at + "report.published".len());
+                return Err(source.at(
+                    at,
+                    format!("`{key}` of `report.published` is {number}"),
+                    "write a number above 0: seconds, or GB of memory".into(),
+                ));
+            }
+        }
         Ok(())
     }
 }

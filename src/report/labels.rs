@@ -103,11 +103,18 @@ fn shape(
 }
 
 /// The shortest label of each method that distinguishes it from the others, and what the labels leave out: what more than half
-/// of the methods have in common. A method that is alone has the name of what it trains, or else of its level.
+/// of the methods have in common. A method that is alone has the name of what it trains, of its level in the SwiGLU study, or
+/// of its precision.
 pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) {
     if keys.is_empty() {
-        let is_tuned = methods.iter().any(|s| s.get("tuning.method").is_some_and(|method| method != "full"));
-        let key = if is_tuned { "tuning.method" } else { "checkpoint.level" }.to_string();
+        let says =
+            |key: &str, is: &dyn Fn(&Value) -> bool| methods.iter().any(|s| s.get(key).is_some_and(is));
+        let key = match () {
+            () if says("tuning.method", &|method| method != "full") => "tuning.method",
+            () if says("model.kind", &|kind| kind == "swiglu") => "checkpoint.level",
+            () => "precision.compute",
+        }
+        .to_string();
         return (methods.iter().map(|s| label(vec![&key], &[], s)).collect(), String::new());
     }
     let all: Vec<&String> = keys.iter().collect();

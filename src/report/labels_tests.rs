@@ -102,12 +102,18 @@ fn a_preset_stands_for_what_it_sets() {
 #[test]
 fn a_method_that_is_alone_has_the_name_of_what_it_trains() {
     let lora = Settings::from_iter([("tuning.method".to_string(), "lora".into())]);
-    let full = Settings::from_iter([
-        ("tuning.method".to_string(), "full".into()),
-        ("checkpoint.level".to_string(), 0.into()),
-    ]);
+    let full = |kind: &str| {
+        Settings::from_iter([
+            ("model.kind".to_string(), kind.into()),
+            ("tuning.method".to_string(), "full".into()),
+            ("checkpoint.level".to_string(), 0.into()),
+            ("precision.compute".to_string(), "bf16".into()),
+        ])
+    };
     assert_eq!(methods(&[], &[&lora]).0, ["LoRA"]);
-    assert_eq!(methods(&[], &[&full]).0, ["level 0"]);
+    assert_eq!(methods(&[], &[&full("swiglu")]).0, ["level 0"]);
+    // Other networks may have no level.
+    assert_eq!(methods(&[], &[&full("gpt2")]).0, ["bf16"]);
 }
 
 #[test]

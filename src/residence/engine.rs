@@ -6,6 +6,7 @@
 
 mod filled;
 mod host_updates;
+mod recorded;
 mod slots;
 mod updates;
 
@@ -18,7 +19,7 @@ use burn::tensor::{Device, Tensor};
 use super::Movement;
 use super::activations::{Activations, Input};
 use super::layout::{Layout, Part};
-use super::turns::Turns;
+use super::turns::{Standing, Turns};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Buffers, Side, StoreSize};
 use crate::optim::host::Work;
@@ -275,6 +276,22 @@ impl Turns for Engine {
         if let Updates::OnHost(updates) = &mut self.updates {
             updates.on_arrival = Some(work);
         }
+    }
+
+    fn standing(&self) -> Standing {
+        self.stands()
+    }
+
+    fn return_to(&mut self, standing: &Standing) {
+        self.return_slots(&standing.held);
+    }
+
+    fn fork(&mut self) {
+        self.store.fork();
+    }
+
+    fn join(&mut self, standing: &Standing) {
+        self.join_graph(standing);
     }
 
     fn release_input(&mut self, block: usize) {

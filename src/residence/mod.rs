@@ -31,6 +31,7 @@ pub use resident_blocks::ResidentBlocks;
 pub use sharded::{Shard, ShardSizes, Sharding};
 pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
+pub use turns::Standing;
 
 use crate::ops::autocast::{KeptCasts, keep_casts};
 use crate::ops::gate::Gates;
@@ -133,7 +134,7 @@ impl<M: Module> Residence<M> {
     /// Adds the gradients of a micro-batch.
     pub fn add(&mut self, gradients: Gradients) {
         self.resident.add(gradients);
-        self.each(|store| store.settle());
+        self.settle();
     }
 
     /// The gradients since the last update of the parameters that stay on the device.
@@ -175,6 +176,31 @@ impl<M: Module> Residence<M> {
         if let Some(blocks) = &self.offloaded {
             blocks.engine().discard();
         }
+    }
+
+    /// Where blocks that move are between two passes.
+    pub fn standing(&self) -> Standing {
+        self.offloaded.as_ref().map_or_else(Standing::default, |blocks| blocks.engine().standing())
+    }
+
+    /// Brings blocks that move to where they were, and forgets their gradients since.
+    pub fn return_to(&self, standing: &Standing) {
+        self.offloaded.iter().for_each(|blocks| blocks.engine().return_to(standing));
+    }
+
+    /// After [`return_to`](Self::return_to): what follows until [`settle`](Self::settle) may be recorded as a graph.
+    pub fn fork(&self) {
+        self.offloaded.iter().for_each(|blocks| blocks.engine().fork());
+    }
+
+    /// What is computed from here on comes after all copies issued so far.
+    pub fn settle(&mut self) {
+        self.each(|store| store.settle());
+    }
+
+    /// Notes where a replayed graph has left blocks that move. What follows comes after the graph.
+    pub fn join(&self, standing: &Standing) {
+        self.offloaded.iter().for_each(|blocks| blocks.engine().join(standing));
     }
 
     /// The table of all parameters of the network.

@@ -13,6 +13,17 @@ use super::strategy::Movement;
 use crate::optim::host::Work;
 use crate::optim::{Optimizer, OptimizerConfig};
 
+/// Between two passes: what slots hold, and what is known of gradients.
+#[derive(Clone, Default)]
+pub struct Standing {
+    /// By slot for weights: the block that it holds.
+    pub held: Vec<Option<usize>>,
+    /// By block: whether it has gradients of this step.
+    pub summed: Vec<bool>,
+    /// By block: the sum of its squared gradients, if it is wanted.
+    pub squares: Vec<Option<Tensor<1>>>,
+}
+
 /// One block has its turn at a time, between [`enter`](Self::enter) and [`leave`](Self::leave).
 pub trait Turns: ParameterStore + Send {
     /// Takes over the blocks' updates, before the first backward. `optimizer`: of the network's other parameters; its worker
@@ -64,6 +75,19 @@ pub trait Turns: ParameterStore + Send {
             Input::OnHost(_) => unreachable!("kept by the same blocks"),
         }
     }
+
+    fn standing(&self) -> Standing {
+        Standing::default()
+    }
+
+    /// Brings the slots to where they were, and forgets the gradients since. Ends with all copies settled.
+    fn return_to(&mut self, _standing: &Standing) {}
+
+    /// After [`return_to`](Self::return_to): what follows may be recorded as a graph, if all copies are settled at its end.
+    fn fork(&mut self) {}
+
+    /// Notes where a replayed graph has left the blocks. What follows comes after the graph.
+    fn join(&mut self, _standing: &Standing) {}
 
     /// The block's input is no longer needed.
     fn release_input(&mut self, _block: usize) {}

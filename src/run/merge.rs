@@ -142,8 +142,10 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             continue;
         }
         write(ROWS, name, &found.bytes)?;
-        if let Ok(trace) = fs::read(found.part.folder.join(TRACES).join(name)) {
-            write(TRACES, name, &trace)?;
+        match fs::read(found.part.folder.join(TRACES).join(name)) {
+            Ok(trace) => write(TRACES, name, &trace)?,
+            // The trace of an earlier row says nothing of this one.
+            Err(_) => _ = fs::remove_file(folder.join(TRACES).join(name)),
         }
     }
     for part in &parts {

@@ -121,8 +121,9 @@ fn run<K: Kind<Network: Build>>(
     // Losses show the effect of updates; without updates only this norm shows what backward has computed.
     let proves = cell.train.mode.trains() && cell.train.optimizer.rule().is_none();
     let gradient_norm = if proves { training.gradient_norm() } else { None };
-    // The row of a cell whose blocks move has what crossed the bus.
-    let recorded = cell.offload.moves() && id != DeviceId::Cpu;
+    // The row of a cell whose blocks move has what crossed the bus; a recording shows launches, not a graph.
+    let launched = !cell.train.graph;
+    let recorded = cell.offload.moves() && id != DeviceId::Cpu && launched;
     // All ranks take the step, and the first writes its trace.
     let own = trace.filter(|_| world.rank() == 0);
     let crossings = if trace.is_some() || recorded { training.record(own) } else { Vec::new() };
@@ -137,6 +138,7 @@ fn run<K: Kind<Network: Build>>(
     if let Some(Err(e)) = states.map(|states| states.remove()) {
         tell(format!("the state of a finished cell cannot be removed: {e}"));
     }
+    let crossings = if launched { crossings } else { Vec::new() };
     let measured = Measured { crossings, ..measured };
     Ok(Outcome {
         measured,

@@ -35,6 +35,10 @@ fn a_wrong_recipe_is_refused_before_anything_runs() {
     );
     // The last cell of the grid is as wrong as the first would be.
     refused(&TINY.replace("[0, 1]", "[0, 3]"), &["0, 0.5 or 1, not 3", "recipe.toml:16:26"]);
+    refused(
+        &format!("{TINY}[[report.published]]\ncell = {{ \"checkpoint.level\" = 1 }}\nforward = -1.0\n"),
+        &["`forward` of `report.published` is -1", "above 0"],
+    );
     let axis = format!("[{}]", (1..=1000).map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
     let million = TINY
         .replace("[2, 4]", &axis)

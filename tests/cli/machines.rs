@@ -132,6 +132,12 @@ fn rows_that_differ_are_merged_only_as_the_user_says() {
         std::thread::sleep(std::time::Duration::from_millis(1100));
     }
     let [a, b] = ["a", "b"].map(|root| results(&place, root));
+    // Both have the row of cell 2; only that of a has a trace.
+    let rows_of_a = files(&a.join("rows")).into_iter();
+    let mut names = rows_of_a.map(|row| row.file_name().expect("a file").to_owned());
+    let both = names.find(|name| b.join("rows").join(name).is_file()).expect("the row of cell 2");
+    std::fs::create_dir(a.join("traces")).expect("writable");
+    std::fs::write(a.join("traces").join(&both), "{}").expect("writable");
     let damaged = b.join("rows/0123456789abcdef.json");
     std::fs::write(&damaged, "{\"format\": 4,").expect("writable");
     let merge =
@@ -146,9 +152,12 @@ fn rows_that_differ_are_merged_only_as_the_user_says() {
         .exits(0)
         .says(&["3 rows of 2 folders", "stays where it is: it is not a whole row"]);
     let all = results(&place, "all");
+    let trace = all.join("traces").join(&both);
+    assert!(trace.is_file(), "the trace of a's row");
     let of = |folder: &Path| contents(&folder.join("rows")).into_values().collect::<Vec<_>>();
     assert!(of(&a).iter().all(|row| of(&all).contains(row)), "the rows of a were named first");
     merge(&["--keep", "newest"]).exits(0);
+    assert!(!trace.exists(), "the row of b has no trace");
     let whole = of(&b).into_iter().filter(|row| row.ends_with(b"}\n"));
     assert!(whole.into_iter().all(|row| of(&all).contains(&row)), "the rows of b are newer");
     assert!(damaged.is_file());

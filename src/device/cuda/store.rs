@@ -113,6 +113,16 @@ impl CudaStore {
         }
     }
 
+    /// Forgets what touched buffers and slots; `since` comes behind all of it.
+    fn forget(&mut self, since: Option<&Later>) {
+        for buffer in self.weights.iter_mut().chain(&mut self.gradients) {
+            (buffer.read, buffer.written) = (since.cloned(), since.cloned());
+        }
+        for place in &mut self.places {
+            (place.filled, place.used, place.sent) = (None, since.cloned(), None);
+        }
+    }
+
     /// Issues a copy of so many bytes on a stream of copies, behind the events whose holds are not left out.
     fn copy<F>(&self, copies: Raw, events: [(Hold, &Option<Later>); 3], bytes: usize, issue: F) -> Later
     where
@@ -279,6 +289,26 @@ impl BlockStore for CudaStore {
                 Ok(())
             });
         }
+    }
+
+    /// A graph that is being recorded can wait for no event from before, and takes in a stream that waits for one of its own.
+    fn fork(&mut self) {
+        self.forget(None);
+        for copies in [self.fills.raw(), self.sends.raw()] {
+            self.gpu.stream().enqueue(None, move |_, stream| {
+                Event::record_on(stream).hold(copies.stream());
+                Ok(())
+            });
+        }
+    }
+
+    fn join(&mut self) {
+        let reached = Later::default();
+        self.forget(Some(&reached));
+        self.gpu.stream().enqueue(None, move |_, stream| {
+            reached.record_on(stream);
+            Ok(())
+        });
     }
 
     fn mark(&mut self, mark: Mark) {

@@ -20,7 +20,16 @@ pub(super) fn check(cell: &Cell) -> Checked {
             "the problems of a SwiGLU stack stay where they were drawn, and a graph reads one place",
         ),
         ("train.mode", !train.mode.trains(), "a forward alone is not recorded"),
-        ("offload.strategy", offload.moves(), "copies of blocks are not recorded"),
+        (
+            "offload.strategy",
+            offload.strategy.movement().is_some_and(|movement| movement.host_waits()),
+            "the host waits for each block",
+        ),
+        (
+            "train.accumulation_steps",
+            offload.moves() && train.accumulation_steps > 1,
+            "the first micro-batch writes the gradients of blocks that move, and others add to them",
+        ),
         ("offload.activations", offload.activations == Memory::Host, "copies of inputs are not recorded"),
         ("offload.optimizer", offload.optimizer != Memory::Device, "copies of gradients are not recorded"),
         ("parallel", !parallel.is_alone() && !replicas, "messages between ranks are not recorded"),
@@ -68,7 +77,12 @@ mod tests {
                      seq_len = 4\ngraph = true\n";
         for (more, key) in [
             ("mode = \"inference\"\n", "train.mode"),
-            ("[offload]\nstrategy = \"overlap\"\n", "offload.strategy"),
+            ("[offload]\nstrategy = \"naive\"\n", "offload.strategy"),
+            ("accumulation_steps = 2\n[offload]\nstrategy = \"overlap\"\n", "train.accumulation_steps"),
+            (
+                "optimizer = { kind = \"sgd\", lr = 0.1 }\n[offload]\nstrategy = \"overlap\"\noptimizer = \"host\"\n",
+                "offload.optimizer",
+            ),
             ("optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ntensor = 2\n", "parallel"),
             (
                 "optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ndata = 2\nshard = \"optimizer\"\n",

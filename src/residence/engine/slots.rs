@@ -123,6 +123,16 @@ impl Slots {
         slot
     }
 
+    /// By slot for weights: the block that it holds.
+    pub fn held(&self) -> &[Option<usize>] {
+        &self.holds
+    }
+
+    /// Notes what slots hold, as [`held`](Self::held) gives it.
+    pub fn hold(&mut self, held: &[Option<usize>]) {
+        self.holds.copy_from_slice(held);
+    }
+
     /// Marks the content of a slot as stale.
     pub fn empty(&mut self, slot: usize) {
         self.holds[slot] = None;

@@ -17,6 +17,7 @@ use crate::model::Inputs;
 use crate::ops::name::OperatorName;
 use crate::optim::{FixedSums, GradientSet};
 use crate::parallel::RecordedBucket;
+use crate::residence::Standing;
 use crate::train::build::Build;
 use crate::words::DeviceId;
 
@@ -48,6 +49,8 @@ pub(super) struct Recorded {
     gradients: GradientSet,
     /// What replicas sum as soon as the graph has come to it.
     buckets: Vec<RecordedBucket>,
+    /// Where blocks that move are before the graph, and after it.
+    blocks: [Standing; 2],
 }
 
 /// Where each parameter of a module lies.
@@ -100,9 +103,12 @@ impl<N: Build> Step<'_, N> {
         if let Some((into, from)) = recorded.scale.clone().zip(scale) {
             recorded.graph.refill(&[Input::Float(into)], &[Input::Float(from)]);
         }
+        let [before, after] = &recorded.blocks;
         for inputs in inputs {
+            self.stage.residence.return_to(before);
             recorded.graph.refill(&recorded.inputs.tensors, &inputs.tensors);
             recorded.graph.replay();
+            self.stage.residence.join(after);
             // The next replay overwrites it after everything that reads it.
             end(Phase::Backward, Some(recorded.loss.clone()));
         }
@@ -131,6 +137,9 @@ impl<N: Build> Step<'_, N> {
             return Recording::Refused("the host sums gradients over ranks".into());
         }
         let (scale, sums) = (self.scale(), self.sums.clone());
+        let residence = &self.stage.residence;
+        residence.return_to(&residence.standing());
+        let before = residence.standing();
         let buckets = Arc::<Mutex<Vec<RecordedBucket>>>::default();
         let recorded = Gpu::open(ordinal).record(|run| {
             let casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
@@ -138,6 +147,7 @@ impl<N: Build> Step<'_, N> {
             let of_replicas =
                 || self.replicas.as_ref().map(|replicas| replicas.recording_gates(run, &buckets));
             let gates = sums.as_ref().map(FixedSums::gates).or_else(of_replicas);
+            self.stage.residence.fork();
             let loss = self.stage.forward(0, &batches[0]);
             drop(gates);
             // The meter reads the memory at the end of forward.
@@ -159,13 +169,21 @@ impl<N: Build> Step<'_, N> {
                     sums.set(network)
                 }
             };
-            (loss, set)
+            self.stage.residence.settle();
+            let after = self.stage.residence.standing();
+            // Before the recording begins: its copies wait for nothing from before.
+            if run != Run::Recorded {
+                self.stage.residence.return_to(&before);
+            }
+            (loss, set, after)
         });
+        // What is recorded has moved no block.
+        self.stage.residence.join(&before);
         // The first run has added to them.
         self.sums.iter().for_each(|sums| write_zeros(sums.all()));
         match recorded {
             Err(reason) => Recording::Refused(reason),
-            Ok((graph, (loss, gradients))) => {
+            Ok((graph, (loss, gradients, after))) => {
                 let weights = places(self.stage.residence.network());
                 let buckets = std::mem::take(&mut *buckets.lock().expect("no panic"));
                 Recording::Done(Box::new(Recorded {
@@ -176,6 +194,7 @@ impl<N: Build> Step<'_, N> {
                     loss,
                     gradients,
                     buckets,
+                    blocks: [before, after],
                 }))
             }
         }

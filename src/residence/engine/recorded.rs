@@ -1,0 +1,36 @@
+//! The engine between passes that are recorded once and replayed.
+//!
+//! A graph repeats copies from and to the same places. So every replay begins with the blocks in the slots in which the
+//! recording began, and leaves them where it ended.
+
+use super::Engine;
+use crate::device::Side;
+use crate::residence::ParameterStore;
+use crate::residence::turns::Standing;
+
+impl Engine {
+    pub(super) fn stands(&self) -> Standing {
+        let Self { slots, summed, squares, .. } = self;
+        Standing { held: slots.held().to_vec(), summed: summed.clone(), squares: squares.clone() }
+    }
+
+    pub(super) fn return_slots(&mut self, held: &[Option<usize>]) {
+        self.take_summed();
+        for (slot, wanted) in held.iter().enumerate() {
+            match *wanted {
+                same if same == self.slots.held()[slot] => {}
+                None => self.release(slot),
+                Some(block) => self.fill(slot, Side::Weights, block, self.size.elements),
+            }
+        }
+        self.slots.hold(held);
+        self.settle();
+    }
+
+    pub(super) fn join_graph(&mut self, Standing { held, summed, squares }: &Standing) {
+        self.slots.hold(held);
+        self.summed.clone_from(summed);
+        self.squares.clone_from(squares);
+        self.store.join();
+    }
+}
