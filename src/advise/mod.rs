@@ -12,7 +12,7 @@ use rayon::prelude::*;
 pub use launches::from_launch_to_launch;
 pub use rates::Rates;
 pub use space::{AXES, candidates, keeps, with_optimizer};
-pub use time::{StepTime, launch_sensitivity, step_time};
+pub use time::{StepTime, step_time, with_launches};
 
 use crate::device::Target;
 use crate::measure::Estimate;

@@ -86,10 +86,11 @@ pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
     }
 }
 
-/// By which share a step is longer if its host takes twice as long for a launch. Hosts of one kind of GPU differ by as much.
-pub fn launch_sensitivity(cell: &Cell, rates: &Rates) -> f64 {
-    let slower = Rates { launch: 2.0 * rates.launch, ..*rates };
-    step_time(cell, &slower).total() / step_time(cell, rates).total() - 1.0
+/// How many times as long a step takes if its host takes `times` as long for a launch. Hosts of one kind of GPU differ by a
+/// factor of 2.
+pub fn with_launches(cell: &Cell, rates: &Rates, times: f64) -> f64 {
+    let other = Rates { launch: times * rates.launch, ..*rates };
+    step_time(cell, &other).total() / step_time(cell, rates).total()
 }
 
 /// A cell's work at some rates.

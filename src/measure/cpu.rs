@@ -52,17 +52,7 @@ impl Meter for CpuMeter {
         {
             *sum += seconds;
         }
-        let memory = &mut self.result.memory;
-        let of_phase = match phase {
-            Phase::Forward => {
-                memory.after_forward = memory.after_forward.max(live);
-                &mut memory.forward_peak
-            }
-            Phase::Backward => &mut memory.backward_peak,
-            Phase::Optimizer => &mut memory.optimizer_peak,
-        };
-        *of_phase = peak.max(*of_phase);
-        memory.live_peak = memory.live_peak.max(peak);
+        self.result.memory.note(phase, live, peak);
         alloc::reset_peak();
         self.since = Instant::now();
     }

@@ -58,6 +58,22 @@ pub struct MemoryUse {
     pub process: Option<ProcessMemory>,
 }
 
+impl MemoryUse {
+    /// Notes the live bytes at the end of a phase, and the most of them during it.
+    pub fn note(&mut self, phase: Phase, live: u64, peak: u64) {
+        let of_phase = match phase {
+            Phase::Forward => {
+                self.after_forward = self.after_forward.max(live);
+                &mut self.forward_peak
+            }
+            Phase::Backward => &mut self.backward_peak,
+            Phase::Optimizer => &mut self.optimizer_peak,
+        };
+        *of_phase = peak.max(*of_phase);
+        self.live_peak = self.live_peak.max(peak);
+    }
+}
+
 /// Why a cell's steps end early.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stop {

@@ -16,14 +16,14 @@ use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 
 use burn::backend::DispatchTensor;
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, Param, ParamId};
 use burn::tensor::{DType, Tensor};
-use burn_cubecl::tensor::CubeTensor;
 
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::dense::Weight;
 use crate::ops::kernels::elementwise::cast_all;
 use crate::ops::name::OperatorName;
+use crate::ops::parameters::each_parameter;
 use crate::ops::rounded;
 
 /// A weight in a type.
@@ -73,31 +73,20 @@ pub fn keep_casts<M: Module>(module: &M) -> KeptCasts {
     let _scope = OperatorName::WeightCasts.scope();
     USED.with_borrow(|used| {
         for dtype in used.iter().map(|(_, dtype)| *dtype).collect::<HashSet<_>>() {
-            let mut find = Find { used, dtype, found: Vec::new() };
-            module.visit(&mut find);
-            let (ids, stored): (Vec<_>, Vec<_>) = find.found.into_iter().unzip();
+            let (mut ids, mut stored) = (Vec::new(), Vec::new());
+            each_parameter(module, |id, value| {
+                let value = value.inner();
+                if used.contains(&(id, dtype)) && on_cuda(&value) {
+                    ids.push(id);
+                    stored.push(cube(value));
+                }
+            });
             let made = cast_all(&stored, dtype).into_iter().map(|cast| uncube::<1>(cast).into_dispatch());
             casts.extend(ids.into_iter().map(|id| (id, dtype)).zip(made));
         }
     });
     CASTS.set(Some(casts));
     KeptCasts { thread: PhantomData }
-}
-
-/// Finds the weights on CUDA that were used in a type.
-struct Find<'a> {
-    used: &'a HashSet<Cast>,
-    dtype: DType,
-    found: Vec<(ParamId, CubeTensor)>,
-}
-
-impl ModuleVisitor for Find<'_> {
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
-        if self.used.contains(&(parameter.id, self.dtype)) {
-            let stored = parameter.val().inner();
-            self.found.extend(on_cuda(&stored).then(|| (parameter.id, cube(stored))));
-        }
-    }
 }
 
 impl Drop for KeptCasts {

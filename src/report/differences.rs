@@ -7,7 +7,7 @@ use itertools::Itertools;
 
 use super::statistics::{LEVEL, holm, welch};
 use super::table::{Comparison, Group};
-use crate::advise::{Rates, launch_sensitivity};
+use crate::advise::{Rates, with_launches};
 use crate::recipe::Cell;
 use crate::row::Environment;
 use crate::words::DeviceId;
@@ -191,27 +191,29 @@ fn first(comparison: &Comparison, column: &str, lines: &[usize]) -> Option<f64> 
     lines.iter().find_map(|&line| comparison.frame.get(column, line))
 }
 
-/// How far single processes of a cell are apart at least where they run.
-fn apart(cell: &Cell, environment: &Environment) -> f64 {
+/// By which share another process of a cell may be shorter, and longer, where it runs.
+fn apart(cell: &Cell, environment: &Environment) -> [f64; 2] {
     let cell = Cell { device: environment.device.id.clone(), ..cell.clone() };
     match cell.device_id() {
-        DeviceId::Cpu => ON_CPU,
+        DeviceId::Cpu => [ON_CPU; 2],
         device @ DeviceId::Cuda(_) => {
             let rates = Rates::of(device, environment.ceilings);
-            (ON_GPU + launch_sensitivity(&cell, &rates)).min(OF_HOST)
+            // Twice as fast, and half as fast. What does not wait for its host is as long as before.
+            let [shorter, longer] = [0.5, 2.0].map(|times| with_launches(&cell, &rates, times));
+            [shorter.recip(), longer].map(|ratio| (ON_GPU + ratio - 1.0).min(OF_HOST))
         }
     }
 }
 
 /// The same of a line; 0 if it did not run.
-fn single(comparison: &Comparison, line: usize) -> f64 {
+fn single(comparison: &Comparison, line: usize) -> [f64; 2] {
     let line = &comparison.lines[line];
-    *line.apart.get_or_init(|| line.row.map_or(0.0, |row| apart(line.cell, &row.environment)))
+    *line.apart.get_or_init(|| line.row.map_or([0.0; 2], |row| apart(line.cell, &row.environment)))
 }
 
 /// How far single processes of the lines are apart, in words.
 fn bounds(comparison: &Comparison, lines: &[usize]) -> String {
-    let apart = lines.iter().map(|&line| single(comparison, line));
+    let apart = lines.iter().map(|&line| single(comparison, line)[1]);
     let (on_cpu, on_gpu): (Vec<f64>, Vec<f64>) = apart.partition(|&apart| apart == ON_CPU);
     let range = on_gpu.into_iter().minmax().into_option().map(|(least, most)| [least, most].map(percent));
     let on_gpu = range.map(|[least, most]| match least == most {
@@ -221,13 +223,15 @@ fn bounds(comparison: &Comparison, lines: &[usize]) -> String {
     and(on_gpu.into_iter().chain((!on_cpu.is_empty()).then(|| format!("{} on a CPU", percent(ON_CPU)))))
 }
 
-/// Whether a ratio is beyond the spread of the steps on either side, and beyond the least spread of two processes.
+/// Whether a ratio is beyond the spread of the steps on either side, and beyond what another process of the slower side may be
+/// shorter by, or one of the faster side longer.
 fn beyond_steps(comparison: &Comparison, sides: [&[usize]; 2], quantity: &str, ratio: f64) -> bool {
     let spread = |lines| first(comparison, &format!("{quantity}_spread"), lines).unwrap_or_default();
-    let single = |lines: &[usize]| lines.first().map_or(0.0, |&line| single(comparison, line));
-    let bounds = sides.map(|lines| spread(lines).max(single(lines)));
+    let single = |lines: &[usize]| lines.first().map_or([0.0; 2], |&line| single(comparison, line));
+    let [own, base] = sides.map(single);
+    let other = if ratio > 1.0 { own[0].max(base[1]) } else { base[0].max(own[1]) };
     // As far up as down.
-    ratio.ln().abs() > bounds[0].max(bounds[1]).ln_1p()
+    ratio.ln().abs() > sides.map(spread).into_iter().fold(other, f64::max).ln_1p()
 }
 
 /// The builds of the lines' rows, by their commits where these are known.

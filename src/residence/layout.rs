@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 
+use crate::ops::parameters::each_parameter;
 use crate::params::table::{Entry, id};
 
 /// Parameters begin at multiples of this many bytes, as the device's own allocations do.
@@ -92,21 +93,12 @@ impl Layout {
 
     /// The parameters of a block, flat and outside of autodiff, each with its part.
     pub fn values<M: Module>(&self, block: &M) -> Vec<(&Part, Tensor<1>)> {
-        let parts = self.parts.iter().map(|part| (part.id, part)).collect();
-        let mut visitor = Values { parts, found: Vec::new() };
-        block.visit(&mut visitor);
-        visitor.found
-    }
-}
-
-struct Values<'a> {
-    parts: HashMap<ParamId, &'a Part>,
-    found: Vec<(&'a Part, Tensor<1>)>,
-}
-
-impl ModuleVisitor for Values<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let part = self.parts[&param.id];
-        self.found.push((part, param.val().inner().reshape([part.elements()])));
+        let parts: HashMap<ParamId, &Part> = self.parts.iter().map(|part| (part.id, part)).collect();
+        let mut found = Vec::new();
+        each_parameter(block, |id, value| {
+            let part = parts[&id];
+            found.push((part, value.inner().reshape([part.elements()])));
+        });
+        found
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Row;
 use super::estimate_tests::files;
-use crate::advise::{Rates, StepTime, launch_sensitivity, step_time};
+use crate::advise::{Rates, StepTime, step_time, with_launches};
 use crate::device::Target;
 use crate::ops::Level;
 use crate::recipe::{Cell, Recipe, Source};
@@ -19,8 +19,8 @@ struct Timed {
     settings: Settings,
     measured: f64,
     predicted: StepTime,
-    /// Whether the prediction depends on how fast the host launches, and nothing says how fast it did.
-    waits: bool,
+    /// Whether the step takes longer on a host half as fast at launches, and if so, whether the row has its host's rate.
+    waits: Option<bool>,
 }
 
 impl Timed {
@@ -28,7 +28,7 @@ impl Timed {
         let mut settings = cell.settings();
         settings.remove("seed");
         let predicted = step_time(cell, rates);
-        let waits = rates.ceilings.launch.is_none() && launch_sensitivity(cell, rates) > 0.0;
+        let waits = (with_launches(cell, rates, 2.0) > 1.0).then_some(rates.ceilings.launch.is_some());
         Self { name, settings, measured, predicted, waits }
     }
 
@@ -119,9 +119,10 @@ fn is_of(cell: &Cell, work: &str, setup: &str) -> bool {
         }
 }
 
-/// Of the cells of an H200 that a prediction is for the mean error is at most 9 %, and 83 of 100 are within 15 %. Cells that
-/// wait for the host count where their row has its rate: the same step takes up to twice as long on one host as on another.
-/// Of rows that differ by their seed alone the fastest counts: the others waited for a busy host.
+/// Of the cells of an H200 that a prediction is for and that do not wait for their host, the mean error is at most 7 %, and 87
+/// of 100 are within 15 %. Where a step waits for its host, nothing is asked: the same step takes up to twice as long on one
+/// host as on another, and on one host from one moment to the next. Of rows that differ by their seed alone the fastest
+/// counts: the others waited for a busy host.
 #[test]
 fn predicted_times_are_near_what_was_measured() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -141,20 +142,25 @@ fn predicted_times_are_near_what_was_measured() {
         println!(
             "{:.2}{} {name}: {:.2} of {:.2} ms, {predicted:.4?}",
             timed.ratio(),
-            if *waits { ", not counted" } else { "" },
+            match waits {
+                None => "",
+                Some(true) => ", waits for its host",
+                Some(false) => ", waits for a host of unknown rate",
+            },
             predicted.total() * 1e3,
             measured * 1e3
         );
     }
-    let [(count, mean, near), waiting] = [false, true].map(|waits| errors(&timed, waits));
+    let [(count, mean, near), known, unknown] =
+        [None, Some(true), Some(false)].map(|waits| errors(&timed, waits));
     println!("{count} cells, mean error {mean:.3}, within 15 %: {near:.3}");
-    println!("{waiting:?}: cells that wait for a host of unknown rate, mean error, within 15 %");
-    assert!(count >= 60 && mean <= 0.09 && near >= 0.83, "{count} cells, {mean}, {near}");
+    println!("{known:?}: cells that wait for a host of known rate, mean error, within 15 %");
+    println!("{unknown:?}: cells that wait for a host of unknown rate, mean error, within 15 %");
+    assert!(count >= 100 && mean <= 0.07 && near >= 0.87, "{count} cells, {mean}, {near}");
 }
 
-/// Of the cells that wait for a host of unknown rate, or of the others: their number, the mean error, and the share of those
-/// within 15 %.
-fn errors(timed: &[Timed], waits: bool) -> (usize, f64, f64) {
+/// Of the cells that wait for their host in this way: their number, the mean error, and the share of those within 15 %.
+fn errors(timed: &[Timed], waits: Option<bool>) -> (usize, f64, f64) {
     let those = timed.iter().filter(|timed| timed.waits == waits);
     let errors: Vec<f64> = those.map(|timed| (timed.ratio() - 1.0).abs()).collect();
     let share = |sum: f64| sum / errors.len() as f64;

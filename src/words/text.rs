@@ -129,8 +129,10 @@ pub fn and(items: impl IntoIterator<Item: Display>) -> String {
 /// `a, b and c`; of names with commas in them `a; b, with c (0.99x); and d`.
 pub fn names(items: impl IntoIterator<Item: Display>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    // Commas within brackets do not confuse.
-    let divided = |item: &String| item.split(" (").next().is_some_and(|name| name.contains(", "));
+    // Commas within brackets or quotation marks do not confuse.
+    let quoted = |name: &str| name.starts_with('“') && name.ends_with('”');
+    let divided =
+        |item: &String| item.split(" (").next().is_some_and(|name| name.contains(", ") && !quoted(name));
     match items.as_slice() {
         [first @ .., last] if !first.is_empty() && items.iter().any(divided) => {
             format!("{}; and {last}", first.join("; "))
@@ -227,6 +229,7 @@ mod tests {
         assert_eq!(names(["a", "b", "c"]), "a, b and c");
         assert_eq!(names(["a", "b, with c", "d"]), "a; b, with c; and d");
         assert_eq!(names(["b, with c"]), "b, with c");
+        assert_eq!(names(["a", "“b, with c” (2 of 3)"]), "a and “b, with c” (2 of 3)");
         assert_eq!(names(["a (1.2, 3 % less)", "b"]), "a (1.2, 3 % less) and b");
         assert_eq!(few(["a", "b", "c", "d"], 2), "a, b and 2 more");
         assert_eq!(few(["a", "b"], 2), "a and b");

@@ -87,16 +87,7 @@ impl CudaMeter {
         let memory = &mut self.result.memory;
         let peak = above(live.max(now.live), self.base.live);
         let reserved = above(reserved.max(now.reserved), self.base.reserved);
-        let of_phase = match phase {
-            Phase::Forward => {
-                memory.after_forward = memory.after_forward.max(above(now.live, self.base.live));
-                &mut memory.forward_peak
-            }
-            Phase::Backward => &mut memory.backward_peak,
-            Phase::Optimizer => &mut memory.optimizer_peak,
-        };
-        *of_phase = peak.max(*of_phase);
-        memory.live_peak = memory.live_peak.max(peak);
+        memory.note(phase, above(now.live, self.base.live), peak);
         memory.reserved_peak = memory.reserved_peak.max(Some(reserved));
         memory.driver_peak = memory.driver_peak.max(Some(now.driver));
     }

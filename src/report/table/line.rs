@@ -22,8 +22,8 @@ pub struct Line<'a> {
     /// Index of the line that this one is compared with; may be its own.
     pub baseline: Option<usize>,
     pub published: Option<&'a Published>,
-    /// How far single processes of the cell are apart, once it has been asked for.
-    pub apart: OnceLock<f64>,
+    /// By which share another process of the cell may be shorter, and longer, once it has been asked for.
+    pub apart: OnceLock<[f64; 2]>,
 }
 
 impl<'a> Line<'a> {

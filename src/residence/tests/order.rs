@@ -82,6 +82,42 @@ fn the_next_forward_is_copied_ahead_too() {
     }
 }
 
+/// A replayed pass copies what the recorded one did, and so begins with the same blocks in the same slots.
+#[test]
+fn a_recorded_pass_ends_where_the_next_one_begins() {
+    for (buffers, count) in [(1, 5), (2, 5), (3, 6), (4, 6), (4, 3)] {
+        let acts = Arc::new(Mutex::new(Vec::new()));
+        let offload = Offload::of(Strategy::Overlap(Overlap { buffers }));
+        let mut engine = engine(&acts, placed(offload), count);
+        let pass = |engine: &mut Engine| {
+            acts.lock().unwrap().clear();
+            forward(engine, count);
+            for block in (0..count).rev() {
+                engine.enter(block, Pass::Backward);
+                engine.leave(block);
+            }
+            acts.lock().unwrap().clone()
+        };
+        pass(&mut engine);
+        let start = engine.standing();
+        let first = pass(&mut engine);
+        assert_eq!(engine.standing().held, start.held, "{buffers} slots, {count} blocks");
+        // Something else in between, as an evaluation.
+        forward(&mut engine, count);
+        acts.lock().unwrap().clear();
+        engine.return_to(&start);
+        let fills = acts.lock().unwrap().iter().filter(|act| matches!(act, Act::Fill { .. })).count();
+        assert_eq!(fills, buffers.min(count.saturating_sub(buffers)), "{buffers} slots, {count} blocks");
+        assert_eq!(pass(&mut engine), first, "{buffers} slots, {count} blocks");
+        // Empty slots are what it was begun with, too.
+        let empty = Standing { held: vec![None; start.held.len()], ..start.clone() };
+        engine.return_to(&empty);
+        assert_eq!(engine.standing().held, empty.held);
+        engine.join(&start);
+        assert_eq!(engine.standing().held, start.held, "where the graph has left them");
+    }
+}
+
 #[test]
 fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
     for (acts, waits) in [

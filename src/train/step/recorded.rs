@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::tensor::Tensor;
 
 use super::{End, Step};
@@ -15,6 +15,7 @@ use crate::device::cuda::{Gpu, Graph, Input, Place, Run, write_zeros};
 use crate::measure::Phase;
 use crate::model::Inputs;
 use crate::ops::name::OperatorName;
+use crate::ops::parameters::each_parameter;
 use crate::optim::{FixedSums, GradientSet};
 use crate::parallel::RecordedBucket;
 use crate::residence::Standing;
@@ -54,18 +55,10 @@ pub(super) struct Recorded {
 }
 
 /// Where each parameter of a module lies.
-struct Places(Vec<Option<Place>>);
-
-impl ModuleVisitor for Places {
-    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
-        self.0.push(Place::of(parameter.val().inner()));
-    }
-}
-
 fn places<M: Module>(module: &M) -> Vec<Option<Place>> {
-    let mut places = Places(Vec::new());
-    module.visit(&mut places);
-    places.0
+    let mut places = Vec::new();
+    each_parameter(module, |_, value| places.push(Place::of(value.inner())));
+    places
 }
 
 impl<N: Build> Step<'_, N> {
