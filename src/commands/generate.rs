@@ -126,7 +126,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
         let network = model.network(longest, &source, computation, (Some(placement(&cell)), None), Parts::Whole).valid();
         let _region = autocast(cell.precision.region());
         let generate = || {
-            generate(&network, &text.prompts, &request, &device.burn()).map_err(|e| {
+            generate(&network, &text.prompts, &request, &|_| false, &device.burn()).map_err(|e| {
                 let (folder, compute) = (args.folder.display(), args.compute.into_str());
                 miette!(
                     help = format!("weights in {folder} are not finite, or {compute} has too small a range: try --compute fp32"),

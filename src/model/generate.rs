@@ -37,7 +37,8 @@ pub struct Request {
 #[error("the model's logits are not numbers")]
 pub struct NotNumbers;
 
-/// Every prompt with its continuation. The device is the network's, outside of autodiff.
+/// Every prompt with its continuation, which also ends where its new tokens are such that it `stops`. The device is the
+/// network's, outside of autodiff.
 ///
 /// # Errors
 /// When the logits of the prompts are not numbers.
@@ -45,22 +46,6 @@ pub struct NotNumbers;
 /// # Panics
 /// When there is no prompt or an empty one.
 pub fn generate<F: Family>(
-    network: &Decoder<F>,
-    prompts: &[Vec<u32>],
-    request: &Request,
-    device: &Device,
-) -> Result<Vec<Vec<u32>>, NotNumbers> {
-    generate_until(network, prompts, request, &|_| false, device)
-}
-
-/// The same; a sequence also ends where its new tokens are such that it `stops`.
-///
-/// # Errors
-/// As [`generate`].
-///
-/// # Panics
-/// As [`generate`].
-pub fn generate_until<F: Family>(
     network: &Decoder<F>,
     prompts: &[Vec<u32>],
     request: &Request,

@@ -104,7 +104,7 @@ fn logits_are_the_same_wherever_blocks_live<F: Family>(model: &str) {
             last_logits(&network, &part, Some(&mut cache))
         });
         let logits: Vec<f32> = cached.chain(whole).collect();
-        (logits, generate(&network, &prompts(), &request, &device).unwrap())
+        (logits, generate(&network, &prompts(), &request, &|_| false, &device).unwrap())
     };
     let (logits, texts) = computed(Offload::default());
     for strategy in Strategy::all().filter(|strategy| strategy.movement().is_some()) {
@@ -129,10 +129,11 @@ fn prompts_continue_as_each_alone<F: Family>(model: &str) {
     let (network, device) = (network::<F>(model), Device::flex());
     for choice in [Choice::Greedy, Choice::Sample { temperature: 1e-7, top_k: 3, seed: 1 }] {
         let request = Request { tokens: 12, choice, end: None };
-        let together = generate(&network, &prompts(), &request, &device).unwrap();
+        let together = generate(&network, &prompts(), &request, &|_| false, &device).unwrap();
         for (prompt, together) in prompts().iter().zip(together) {
-            let alone =
-                generate(&network, std::slice::from_ref(prompt), &request, &device).unwrap().remove(0);
+            let alone = generate(&network, std::slice::from_ref(prompt), &request, &|_| false, &device)
+                .unwrap()
+                .remove(0);
             assert_eq!(together, alone);
             assert_eq!(alone.len(), prompt.len() + 12);
         }
@@ -151,7 +152,7 @@ fn prompts_of_different_lengths_continue_as_each_alone() {
 fn each_token_is_the_most_probable_after_all_before_it() {
     let (network, device) = (network::<Qwen2>(QWEN2), Device::flex());
     let request = Request { tokens: 6, choice: Choice::Greedy, end: None };
-    let sequence = generate(&network, &[vec![7, 70, 17]], &request, &device).unwrap().remove(0);
+    let sequence = generate(&network, &[vec![7, 70, 17]], &request, &|_| false, &device).unwrap().remove(0);
     for known in 3..sequence.len() {
         let logits = last_logits(&network, &Tokens::new(&sequence[..known], 1, &device), None);
         let largest = logits.iter().copied().fold(f32::MIN, f32::max);
@@ -165,7 +166,9 @@ fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
     let (network, device) = (network::<Qwen2>(QWEN2), Device::flex());
     let sample = |seed, end| {
         let choice = Choice::Sample { temperature: 1.0, top_k: 0, seed };
-        generate(&network, &[vec![7, 70]], &Request { tokens: 10, choice, end }, &device).unwrap().remove(0)
+        generate(&network, &[vec![7, 70]], &Request { tokens: 10, choice, end }, &|_| false, &device)
+            .unwrap()
+            .remove(0)
     };
     assert_eq!(sample(3, None), sample(3, None));
     assert_ne!(sample(3, None), sample(4, None));
@@ -179,10 +182,10 @@ fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
 fn a_rule_stops_a_sequence_and_leaves_the_others_alone() {
     let (network, device) = (network::<Llama>(LLAMA), Device::flex());
     let request = Request { tokens: 9, choice: Choice::Greedy, end: None };
-    let whole = generate(&network, &prompts(), &request, &device).unwrap();
+    let whole = generate(&network, &prompts(), &request, &|_| false, &device).unwrap();
     // A sum of new tokens that one sequence reaches before another.
     let stops = |new: &[u32]| new.iter().sum::<u32>() >= 200;
-    let stopped = generate_until(&network, &prompts(), &request, &stops, &device).unwrap();
+    let stopped = generate(&network, &prompts(), &request, &stops, &device).unwrap();
     let mut lengths = Vec::new();
     for ((stopped, whole), prompt) in stopped.iter().zip(&whole).zip(prompts()) {
         let new = &whole[prompt.len()..];

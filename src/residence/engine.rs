@@ -19,7 +19,7 @@ use burn::tensor::{Device, Tensor};
 use super::Movement;
 use super::activations::{Activations, Input};
 use super::layout::{Layout, Part};
-use super::turns::{Standing, Turns};
+use super::turns::{SlotState, Turns};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Buffers, Side, StoreSize};
 use crate::optim::host::Work;
@@ -278,20 +278,21 @@ impl Turns for Engine {
         }
     }
 
-    fn standing(&self) -> Standing {
-        self.stands()
+    fn slot_state(&self) -> SlotState {
+        let Self { slots, summed, squares, .. } = self;
+        SlotState { held: slots.held().to_vec(), summed: summed.clone(), squares: squares.clone() }
     }
 
-    fn return_to(&mut self, standing: &Standing) {
-        self.return_slots(&standing.held);
+    fn return_to(&mut self, state: &SlotState) {
+        self.return_slots(&state.held);
     }
 
     fn fork(&mut self) {
         self.store.fork();
     }
 
-    fn join(&mut self, standing: &Standing) {
-        self.join_graph(standing);
+    fn join(&mut self, state: &SlotState) {
+        self.join_graph(state);
     }
 
     fn release_input(&mut self, block: usize) {

@@ -31,7 +31,7 @@ pub use resident_blocks::ResidentBlocks;
 pub use sharded::{Shard, ShardSizes, Sharding};
 pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
-pub use turns::Standing;
+pub use turns::SlotState;
 
 use crate::ops::autocast::{KeptCasts, keep_casts};
 use crate::ops::gate::Gates;
@@ -179,13 +179,13 @@ impl<M: Module> Residence<M> {
     }
 
     /// Where blocks that move are between two passes.
-    pub fn standing(&self) -> Standing {
-        self.offloaded.as_ref().map_or_else(Standing::default, |blocks| blocks.engine().standing())
+    pub fn slot_state(&self) -> SlotState {
+        self.offloaded.as_ref().map_or_else(SlotState::default, |blocks| blocks.engine().slot_state())
     }
 
     /// Brings blocks that move to where they were, and forgets their gradients since.
-    pub fn return_to(&self, standing: &Standing) {
-        self.offloaded.iter().for_each(|blocks| blocks.engine().return_to(standing));
+    pub fn return_to(&self, state: &SlotState) {
+        self.offloaded.iter().for_each(|blocks| blocks.engine().return_to(state));
     }
 
     /// After [`return_to`](Self::return_to): what follows until [`settle`](Self::settle) may be recorded as a graph.
@@ -199,8 +199,8 @@ impl<M: Module> Residence<M> {
     }
 
     /// Notes where a replayed graph has left blocks that move. What follows comes after the graph.
-    pub fn join(&self, standing: &Standing) {
-        self.offloaded.iter().for_each(|blocks| blocks.engine().join(standing));
+    pub fn join(&self, state: &SlotState) {
+        self.offloaded.iter().for_each(|blocks| blocks.engine().join(state));
     }
 
     /// The table of all parameters of the network.

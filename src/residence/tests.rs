@@ -14,7 +14,7 @@ use super::config::{Memory, Offload, Placement};
 use super::engine::{Engine, Pass, Slots};
 use super::layout::Layout;
 use super::strategy::{Checkpointed, Function, Naive, Overlap, Strategy};
-use super::turns::{Standing, Turns};
+use super::turns::{SlotState, Turns};
 use super::{ParameterStore, ResidentBlocks};
 use crate::device::{BlockStore, Buffers, HostMemory, Loan, Side, StoreSize};
 use crate::measure::alloc::{Room, Uncounted};

@@ -15,7 +15,7 @@ use crate::optim::{Optimizer, OptimizerConfig};
 
 /// Between two passes: what slots hold, and what is known of gradients.
 #[derive(Clone, Default)]
-pub struct Standing {
+pub struct SlotState {
     /// By slot for weights: the block that it holds.
     pub held: Vec<Option<usize>>,
     /// By block: whether it has gradients of this step.
@@ -76,18 +76,18 @@ pub trait Turns: ParameterStore + Send {
         }
     }
 
-    fn standing(&self) -> Standing {
-        Standing::default()
+    fn slot_state(&self) -> SlotState {
+        SlotState::default()
     }
 
     /// Brings the slots to where they were, and forgets the gradients since. Ends with all copies settled.
-    fn return_to(&mut self, _standing: &Standing) {}
+    fn return_to(&mut self, _state: &SlotState) {}
 
     /// After [`return_to`](Self::return_to): what follows may be recorded as a graph, if all copies are settled at its end.
     fn fork(&mut self) {}
 
     /// Notes where a replayed graph has left the blocks. What follows comes after the graph.
-    fn join(&mut self, _standing: &Standing) {}
+    fn join(&mut self, _state: &SlotState) {}
 
     /// The block's input is no longer needed.
     fn release_input(&mut self, _block: usize) {}

@@ -6,7 +6,7 @@ use super::feed::{Feed, Problems, TokenFeed};
 use crate::data::Share;
 use crate::device::{dtype, integers};
 use crate::model::families::Family;
-use crate::model::generate::{NotNumbers, Request, generate_until};
+use crate::model::generate::{NotNumbers, Request, generate};
 use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Model, Network, Parts};
@@ -30,7 +30,7 @@ pub trait Build: Network {
         unreachable!("checked: a language model is evaluated")
     }
 
-    /// Every prompt with its continuation, as [`generate_until`]; the network is outside of autodiff.
+    /// Every prompt with its continuation, as [`generate`]; the network is outside of autodiff.
     fn generate(
         &self,
         _prompts: &[Vec<u32>],
@@ -84,7 +84,7 @@ impl<F: Family> Build for Decoder<F> {
         stops: &dyn Fn(&[u32]) -> bool,
         device: &Device,
     ) -> Result<Vec<Vec<u32>>, NotNumbers> {
-        generate_until(self, prompts, request, stops, device)
+        generate(self, prompts, request, stops, device)
     }
 }
 

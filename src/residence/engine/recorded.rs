@@ -6,14 +6,9 @@
 use super::Engine;
 use crate::device::Side;
 use crate::residence::ParameterStore;
-use crate::residence::turns::Standing;
+use crate::residence::turns::SlotState;
 
 impl Engine {
-    pub(super) fn stands(&self) -> Standing {
-        let Self { slots, summed, squares, .. } = self;
-        Standing { held: slots.held().to_vec(), summed: summed.clone(), squares: squares.clone() }
-    }
-
     pub(super) fn return_slots(&mut self, held: &[Option<usize>]) {
         self.take_summed();
         for (slot, wanted) in held.iter().enumerate() {
@@ -27,7 +22,7 @@ impl Engine {
         self.settle();
     }
 
-    pub(super) fn join_graph(&mut self, Standing { held, summed, squares }: &Standing) {
+    pub(super) fn join_graph(&mut self, SlotState { held, summed, squares }: &SlotState) {
         self.slots.hold(held);
         self.summed.clone_from(summed);
         self.squares.clone_from(squares);

@@ -99,9 +99,9 @@ fn a_recorded_pass_ends_where_the_next_one_begins() {
             acts.lock().unwrap().clone()
         };
         pass(&mut engine);
-        let start = engine.standing();
+        let start = engine.slot_state();
         let first = pass(&mut engine);
-        assert_eq!(engine.standing().held, start.held, "{buffers} slots, {count} blocks");
+        assert_eq!(engine.slot_state().held, start.held, "{buffers} slots, {count} blocks");
         // Something else in between, as an evaluation.
         forward(&mut engine, count);
         acts.lock().unwrap().clear();
@@ -110,11 +110,11 @@ fn a_recorded_pass_ends_where_the_next_one_begins() {
         assert_eq!(fills, buffers.min(count.saturating_sub(buffers)), "{buffers} slots, {count} blocks");
         assert_eq!(pass(&mut engine), first, "{buffers} slots, {count} blocks");
         // Empty slots are what it was begun with, too.
-        let empty = Standing { held: vec![None; start.held.len()], ..start.clone() };
+        let empty = SlotState { held: vec![None; start.held.len()], ..start.clone() };
         engine.return_to(&empty);
-        assert_eq!(engine.standing().held, empty.held);
+        assert_eq!(engine.slot_state().held, empty.held);
         engine.join(&start);
-        assert_eq!(engine.standing().held, start.held, "where the graph has left them");
+        assert_eq!(engine.slot_state().held, start.held, "where the graph has left them");
     }
 }
 

@@ -18,7 +18,7 @@ use crate::ops::name::OperatorName;
 use crate::ops::parameters::each_parameter;
 use crate::optim::{FixedSums, GradientSet};
 use crate::parallel::RecordedBucket;
-use crate::residence::Standing;
+use crate::residence::SlotState;
 use crate::train::build::Build;
 use crate::words::DeviceId;
 
@@ -51,7 +51,7 @@ pub(super) struct Recorded {
     /// What replicas sum as soon as the graph has come to it.
     buckets: Vec<RecordedBucket>,
     /// Where blocks that move are before the graph, and after it.
-    blocks: [Standing; 2],
+    blocks: [SlotState; 2],
 }
 
 /// Where each parameter of a module lies.
@@ -131,8 +131,8 @@ impl<N: Build> Step<'_, N> {
         }
         let (scale, sums) = (self.scale(), self.sums.clone());
         let residence = &self.stage.residence;
-        residence.return_to(&residence.standing());
-        let before = residence.standing();
+        residence.return_to(&residence.slot_state());
+        let before = residence.slot_state();
         let buckets = Arc::<Mutex<Vec<RecordedBucket>>>::default();
         let recorded = Gpu::open(ordinal).record(|run| {
             let casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
@@ -163,7 +163,7 @@ impl<N: Build> Step<'_, N> {
                 }
             };
             self.stage.residence.settle();
-            let after = self.stage.residence.standing();
+            let after = self.stage.residence.slot_state();
             // Before the recording begins: its copies wait for nothing from before.
             if run != Run::Recorded {
                 self.stage.residence.return_to(&before);
