@@ -126,10 +126,13 @@ fn equal_work_shows_no_difference_and_a_tenth_is_found() {
     assert!(told(5, waiting, 1.1).1 < 50);
 }
 
+/// A step, and by which share another process of it may be shorter and longer.
+type Single = (f64, [f64; 2]);
+
 /// Committed rows of an H200 that differ in the seed alone, or are of two recipes.
 #[test]
 fn single_processes_of_equal_work_are_as_near_as_is_said() {
-    let mut by_work: BTreeMap<String, Vec<(f64, [f64; 2])>> = BTreeMap::new();
+    let mut by_work: BTreeMap<String, Vec<Single>> = BTreeMap::new();
     for row in committed(Path::new(env!("CARGO_MANIFEST_DIR")).join("results").as_path()) {
         let Some(step) = row.measurement.as_ref().map(|measurement| measurement.step.median) else {
             continue;
@@ -145,7 +148,7 @@ fn single_processes_of_equal_work_are_as_near_as_is_said() {
         by_work.entry(work).or_default().push((step, apart(&cell, &environment)));
     }
     let pairs = by_work.values().flat_map(|rows| rows.iter().tuple_combinations());
-    let ratio = |(a, b): (&(f64, [f64; 2]), &(f64, [f64; 2]))| {
+    let ratio = |(a, b): (&Single, &Single)| {
         let (slower, faster) = if a.0 > b.0 { (a, b) } else { (b, a) };
         (slower.0 / faster.0, slower.1[0].max(faster.1[1]))
     };

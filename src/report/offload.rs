@@ -57,8 +57,8 @@ fn hidden(comparison: &Comparison) -> Option<String> {
             }
             true => "its copies take longer than its computation",
             false => {
-                "its computation takes longer than its copies, so what is not hidden is the first copy, the last one and \
-                 the waiting between them"
+                "its computation takes longer than its copies, so what is not hidden is the first copy, the last one, and \
+                 the pauses between kernels while a copy runs"
             }
         };
         format!("{} of at most {}; {bound}", percent(*hidden), percent(*ceiling))
