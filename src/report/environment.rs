@@ -206,12 +206,21 @@ fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
 /// How far the gradients of methods without updates are from the baseline's.
 fn gradient_norms(comparison: &Comparison) -> Option<String> {
     let norm = |line: usize| comparison.lines[line].measured()?.gradient_norm;
-    let others = (0..comparison.lines.len()).filter(|line| !comparison.is_baseline(*line));
+    // In another precision it differs by what the precision rounds.
+    let precision = |line: usize| comparison.lines[line].cell.precision;
+    let others = (0..comparison.lines.len()).filter(|&line| {
+        let base = comparison.lines[line].baseline;
+        base.is_some_and(|base| base != line && precision(base) == precision(line))
+    });
     let difference = |line: usize| Some((norm(line)? / norm(comparison.lines[line].baseline?)? - 1.0).abs());
     let differences: Vec<f64> = others.filter_map(difference).filter(|d| d.is_finite()).collect();
     let most = differences.iter().copied().reduce(f64::max)?;
+    let differs = match most > 0.0 {
+        true => format!("differs from the baseline's by at most {most:.1e} of it"),
+        false => "equals the baseline's".into(),
+    };
     Some(format!(
-        "The norm over all gradients of one more step differs from the baseline's by at most {most:.1e} of it, over {}.",
+        "The norm over all gradients of one more step {differs}, over {} of its precision.",
         counted(differences.len(), "cell")
     ))
 }

@@ -8,7 +8,7 @@ use super::content::section;
 use super::differences::is_slower;
 use super::document::{Element, Table};
 use super::table::{Comparison, Group, Line};
-use crate::measure::Crossing;
+use crate::measure::{Crossing, Phase};
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::text::{names, percent, ratio, sentence};
@@ -17,6 +17,8 @@ use crate::words::text::{names, percent, ratio, sentence};
 const NO_GAIN: f64 = 0.02;
 /// A hidden share above this part of its ceiling is at it.
 const AT_CEILING: f64 = 0.9;
+/// One below this part of it has another cause than pauses between kernels.
+const NEAR_CEILING: f64 = 0.7;
 
 /// The elements of every document, and the details; empty for recipes whose blocks stay where they are.
 pub fn elements(comparison: &Comparison) -> (Vec<Element>, Vec<Element>) {
@@ -27,6 +29,18 @@ pub fn elements(comparison: &Comparison) -> (Vec<Element>, Vec<Element>) {
     (out, section("What crossed the bus", [crossed(comparison)]))
 }
 
+/// Of the time of a cell's copies.
+struct Hidden {
+    line: usize,
+    /// The share during which a kernel also ran, and the most that could be.
+    share: f64,
+    ceiling: f64,
+    /// Time of kernels over that of copies.
+    compute: f64,
+    /// Whether most of what is not hidden is in the update.
+    by_update: bool,
+}
+
 /// How much of the copies ran behind computation, how much could have, and what bounds it.
 fn hidden(comparison: &Comparison) -> Option<String> {
     let of_line = |i: usize| {
@@ -35,10 +49,16 @@ fn hidden(comparison: &Comparison) -> Option<String> {
         let copies = sum(|c| c.copy_seconds);
         let hidden = sum(|c| c.hidden_seconds) / copies;
         let ceiling = sum(|c| c.ceiling() * c.copy_seconds) / copies;
-        // Both directions of a phase run during the same computation.
-        let compute =
-            crossings.iter().unique_by(|c| c.phase.to_string()).map(|c| c.compute_seconds).sum::<f64>();
-        (copies > 0.0).then_some((i, hidden, ceiling, compute / copies))
+        // Both directions of a phase run at once, and during the same computation.
+        let phases = crossings.iter().into_group_map_by(|c| c.phase.to_string());
+        let longest = |of: fn(&Crossing) -> f64| -> f64 {
+            phases.values().map(|all| all.iter().map(|c| of(c)).fold(0.0, f64::max)).sum()
+        };
+        let compute = longest(|c| c.compute_seconds) / longest(|c| c.copy_seconds);
+        let bare = |c: &&Crossing| c.phase == Phase::Optimizer;
+        let of_update: f64 = crossings.iter().filter(bare).map(|c| c.copy_seconds - c.hidden_seconds).sum();
+        let by_update = of_update > (1.0 - hidden) * copies / 2.0;
+        (copies > 0.0).then_some(Hidden { line: i, share: hidden, ceiling, compute, by_update })
     };
     // With the others, and with one slot, a block computes when its copy has ended.
     let overlapping = |i: &usize| {
@@ -47,30 +67,33 @@ fn hidden(comparison: &Comparison) -> Option<String> {
     };
     let all: Vec<_> = moved(comparison).filter(overlapping).filter_map(of_line).collect();
     let (best, worst) = (
-        all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?,
-        all.iter().max_by(|a, b| (a.2 - a.1).total_cmp(&(b.2 - b.1)))?,
+        all.iter().max_by(|a, b| a.share.total_cmp(&b.share))?,
+        all.iter().max_by(|a, b| (a.ceiling - a.share).total_cmp(&(b.ceiling - b.share)))?,
     );
-    let of_cell = |(_, hidden, ceiling, compute): &(usize, f64, f64, f64)| {
-        let bound = match *compute < 1.0 {
-            true if *hidden > AT_CEILING * ceiling => {
-                "its copies take longer than its computation, so the bus is the limit"
+    let of_cell = |of: &Hidden| {
+        let bound = match of.compute < 1.0 {
+            _ if of.by_update => "; most of the rest are copies of its update",
+            true if of.share > AT_CEILING * of.ceiling => {
+                "; its copies take longer than its computation, so the bus is the limit"
             }
-            true => "its copies take longer than its computation",
-            false => {
-                "its computation takes longer than its copies, so what is not hidden is the first copy, the last one, and \
+            true => "; its copies take longer than its computation",
+            false if of.share > NEAR_CEILING * of.ceiling => {
+                "; its computation takes longer than its copies, so what is not hidden is the first copy, the last one, and \
                  the pauses between kernels while a copy runs"
             }
+            // Kernels do not run either: they wait for their host, or for a copy.
+            false => "; in the rest of the time of its copies no kernel runs",
         };
-        format!("{} of at most {}; {bound}", percent(*hidden), percent(*ceiling))
+        format!("{} of at most {}{bound}", percent(of.share), percent(of.ceiling))
     };
     let name = |i: usize| sentence(&comparison.name(&comparison.lines[i]));
     let first = format!(
         "{} hides the largest share of its copy time behind computation: {}.",
-        name(best.0),
+        name(best.line),
         of_cell(best)
     );
-    let second = format!(" {} is farthest from its ceiling: {}.", name(worst.0), of_cell(worst));
-    let second = if worst.0 == best.0 { String::new() } else { second };
+    let second = format!(" {} is farthest from its ceiling: {}.", name(worst.line), of_cell(worst));
+    let second = if worst.line == best.line { String::new() } else { second };
     Some(format!("{first}{second} This is of one recorded step of each cell."))
 }
 

@@ -66,24 +66,32 @@ fn named(comparison: &Comparison, method: usize) -> (String, Option<String>) {
 /// `lr 0.01 (18.2, 9 % lower)`, of several shapes `lr 0.01 (9 % lower, 7 to 11 % over 3 shapes)`.
 fn text(comparison: &Comparison, (method, change): &(usize, Samples)) -> String {
     let (name, value) = named(comparison, *method);
-    let share = match change.median {
-        median if median < 0.0 => format!("{} lower", percent(median)),
-        median if median < MANY => format!("{} higher", percent(median)),
+    let higher = match change.median {
+        median if median < 0.0 => format!("{} lower", share(median)),
+        median if median < MANY => format!("{} higher", share(median)),
         median => format!("{:.0} times as high", 1.0 + median),
     };
     let range = (change.seconds.len() > 1).then(|| range(change, comparison.repeated()));
-    format!("{name} ({})", value.into_iter().chain([share]).chain(range).join(", "))
+    format!("{name} ({})", value.into_iter().chain([higher]).chain(range).join(", "))
+}
+
+/// A share in percent, with one digit more near the bound, which it would seem to equal.
+fn share(change: f64) -> String {
+    match (change.abs() - BOUND).abs() < 0.005 {
+        true => format!("{:.1} %", change.abs() * 100.0),
+        false => percent(change),
+    }
 }
 
 /// `15 to 30 % over 5 shapes`, from the smallest change to the largest.
 fn range(change: &Samples, repeated: &str) -> String {
     let (low, high) = (change.min, change.max);
     let [from, to] = if high < 0.0 { [high, low] } else { [low, high] };
-    let range = match percent(from) == percent(to) {
+    let range = match share(from) == share(to) {
         _ if change.median >= MANY => format!("{:.0} to {:.0} times", 1.0 + low, 1.0 + high),
-        _ if low < 0.0 && high >= 0.0 => format!("{} less to {} more", percent(low), percent(high)),
-        true => percent(to),
-        false => format!("{} to {}", percent(from).trim_end_matches(" %"), percent(to)),
+        _ if low < 0.0 && high >= 0.0 => format!("{} less to {} more", share(low), share(high)),
+        true => share(to),
+        false => format!("{} to {}", share(from).trim_end_matches(" %"), share(to)),
     };
     format!("{range} over {} {repeated}s", change.seconds.len())
 }

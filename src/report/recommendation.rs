@@ -110,13 +110,16 @@ fn alone(comparison: &Comparison) -> Vec<String> {
     let of_line = |i: usize| {
         let line = &comparison.lines[i];
         let m = line.measured()?;
+        // Samples differ in length, unless they are packed.
+        let sampler = line.cell.data.sampler().sampler;
+        let full = !sampler.keeps_samples() || sampler.is_packed();
         let sequences = m.tokens_per_second / line.cell.train.seq_len as f64;
+        let sequences = if full { format!(" ({} sequences)", rate(sequences)) } else { String::new() };
         let written = |column: &str| comparison.frame.written(column, i).unwrap_or_default();
         Some(format!(
-            "{}: {} tokens a second ({} sequences), {} a step, in {}",
+            "{}: {} tokens a second{sequences}, {} a step, in {}",
             comparison.name(line),
             written("tokens_per_second"),
-            rate(sequences),
             written("step_s_median"),
             memory(written)
         ))
@@ -193,22 +196,28 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
         ),
     };
     let among = if of_good { "of these, " } else { "" };
+    let host = |of: &Group| -> f64 {
+        ["pinned_bytes", "host_bytes"].iter().filter_map(|column| comparison.of_group(column, of)).sum()
+    };
+    let and_host = |of: &Group| match host(of) {
+        bytes if bytes > 0.0 => format!(", and {} of the host's memory", Bytes(bytes as u64)),
+        _ => String::new(),
+    };
+    // A sampler's tokens are counted over the whole run, and its steps one by one.
+    let of_run = if time == "step_s_median" { "" } else { " over the whole run" };
     let first = sentence(&format!(
-        "{among}{at}{what}: {} {of_what}, {} tokens a second, in {}.",
+        "{among}{at}{what}: {} {of_what}, {} tokens a second{of_run}, in {}{}.",
         written(time, fastest),
         written("tokens_per_second", fastest),
-        memory(fastest)
+        memory(fastest),
+        and_host(fastest)
     ));
     let first = [first].into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
     if least.method == fastest.method {
-        return vec![first, format!("No other method needs less memory: take {}.", name(fastest))];
+        let there = if at.is_empty() { "" } else { " there" };
+        return vec![first, format!("No other method needs less memory{there}: take {}.", name(fastest))];
     }
-    let host: f64 =
-        ["pinned_bytes", "host_bytes"].iter().filter_map(|of| comparison.of_group(of, least)).sum();
-    let host = match host > 0.0 {
-        true => format!(", and {} of the host's memory", Bytes(host as u64)),
-        false => String::new(),
-    };
+    let host = and_host(least);
     let saved = 1.0 - value("live_peak_bytes", least) / value("live_peak_bytes", fastest);
     let times = ratio(longer(least, fastest));
     let price = match (slower(least, fastest), alike(least, fastest)) {
@@ -232,8 +241,12 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
     };
     let points: Vec<[f64; 2]> =
         front.iter().map(|of| [value(time, of), value("live_peak_bytes", of)].map(f64::ln)).collect();
-    let chosen = choices(&points).into_iter().map(|i| room(&front[i]));
-    vec![first, second, format!("Take {}.", chosen.into_iter().join(", else "))]
+    let chosen = choices(&points);
+    let optimizer = |i: &usize| comparison.lines[front[*i].lines[0]].settings.get("train.optimizer.kind");
+    let unlike = !of_good && !chosen.iter().map(optimizer).all_equal();
+    let learned = unlike.then_some(" They have different optimizers; what they learn was not compared.");
+    let chosen = chosen.into_iter().map(|i| room(&front[i])).join(", else ");
+    vec![first, second, format!("Take {chosen}.{}", learned.unwrap_or_default())]
 }
 
 /// How many times the fastest group's time the baseline takes, where it is one of the candidates.

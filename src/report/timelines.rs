@@ -21,6 +21,10 @@ const BUSY: f64 = 0.95;
 /// A caption names the time of a traced step that differs from the measured ones by more than this share.
 const UNLIKE: f64 = 0.05;
 
+/// What the caption of the first timeline says.
+const LANES: &str = " A lane is a stream of the device; each point in time has the colour of what ran longest then, paler where \
+                     the stream was idle for part of it.";
+
 /// Kernels of each trace in the document.
 const TOP_KERNELS: usize = 10;
 
@@ -171,16 +175,21 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
 }
 
 /// The table of the traces and how strategies copy; and as details the timelines with their tables. Empty without traces.
-pub fn elements(comparison: &Comparison, timelines: Timelines) -> (Vec<Element>, Vec<Element>) {
+pub fn elements(comparison: &Comparison, mut timelines: Timelines) -> (Vec<Element>, Vec<Element>) {
     let (mut out, mut details) = (Vec::new(), Vec::new());
     if let Some(table) = comparison.table("traces") {
         out.push(Element::Table(table));
-        out.push(Element::paragraph(
-            "In the timelines a lane is a stream of the device, and each point in time has the colour of what ran longest \
-             then, paler where the stream was idle for part of it.",
-        ));
+        let is_graph = |timeline: &&Timeline| comparison.lines[timeline.line].cell.train.graph;
+        if timelines.drawn.iter().any(|timeline| is_graph(&timeline)) {
+            out.push(Element::paragraph(
+                "The traced steps of graphs were launched kernel by kernel, not as graphs.",
+            ));
+        }
         let shown = if timelines.compared.is_some() { 0 } else { SHOWN };
-        out.extend(timelines.compared.map(Element::Figure));
+        let mut compared = timelines.compared;
+        let first = timelines.drawn.iter_mut().find_map(|timeline| timeline.chart.as_mut());
+        compared.as_mut().or(first).into_iter().for_each(|chart| chart.caption.push_str(LANES));
+        out.extend(compared.map(Element::Figure));
         let mut drawn = 0;
         for timeline in timelines.drawn {
             let name = comparison.title(&comparison.lines[timeline.line]);
@@ -234,13 +243,8 @@ mod tests {
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         comparison.add_traces(&timelines);
         let (elements, _) = elements(&comparison, timelines);
-        let [
-            Element::Heading { .. },
-            Element::Table(table),
-            Element::Paragraph { .. },
-            Element::Figure(Chart { svg, .. }),
-            ..,
-        ] = elements.as_slice()
+        let [Element::Heading { .. }, Element::Table(table), Element::Figure(Chart { svg, caption, .. }), ..] =
+            elements.as_slice()
         else {
             panic!("{} elements", elements.len())
         };
@@ -249,6 +253,7 @@ mod tests {
             table.rows,
             [["level 0.5", "10.0 ms", "3", "70 %", "48.0 MiB", "25.2", "16.0 MiB", "16.8", "67 %"]]
         );
+        assert!(caption.ends_with(LANES), "{caption}");
         assert!(svg.contains("step 10.0 ms · 3 kernels · device busy 70 % · 67 % of copy time hidden"));
         let Some(Element::Paragraph { text }) = elements.last() else { panic!("no sentence") };
         assert!(text.contains(&format!("{}.json and traces/{}.json are missing", rows[0].key, rows[2].key)));

@@ -6,6 +6,8 @@ use crate::words::text::and;
 
 /// Optimizers that a sentence has.
 const FEW: usize = 6;
+/// From so many times the shortest update on, the median one has waited for its host.
+const WAITS: f64 = 1.5;
 
 /// `An update takes 5.99 ms with adamw (state of 3.68 GiB) and 6.28 ms with adamw8bit (state of 958 MiB).` Only where a recipe
 /// compares optimizers and nothing else but precisions.
@@ -24,8 +26,16 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
         let state = state.map_or(String::new(), |bytes| format!(" (state of {bytes})"));
         Some(format!("{time} with {}{state}", comparison.name_of_group(group)))
     };
-    let parts: Vec<String> = comparison.groups().iter().filter_map(part).collect();
-    (2..=FEW).contains(&parts.len()).then(|| format!("An update takes {}.", and(&parts)))
+    let groups = comparison.groups();
+    let parts: Vec<String> = groups.iter().filter_map(part).collect();
+    let waits = |group: &Group| {
+        let of = |column: &str| comparison.of_group(column, group);
+        of("optimizer_s_median")
+            .zip(of("optimizer_s_min"))
+            .is_some_and(|(median, least)| median > WAITS * least)
+    };
+    let waiting = if groups.iter().any(waits) { ", the wait for the host included" } else { "" };
+    (2..=FEW).contains(&parts.len()).then(|| format!("An update takes {}{waiting}.", and(&parts)))
 }
 
 #[cfg(test)]
