@@ -52,10 +52,10 @@ pub struct Published {
 impl ReportConfig {
     /// Every key must be one that cells have, and the baseline must select at least one cell.
     pub(super) fn check(&self, settings: &[Settings], source: &Source) -> Result<(), RecipeError> {
+        let span = |needle: &str| source.text.find(needle).map(|at| at..at + needle.len());
         if !self.ladder.is_empty() && self.ladder.len() != settings.len() {
-            let at = source.text.find("report.ladder").map(|at| at..at + "report.ladder".len());
             return Err(source.at(
-                at,
+                span("report.ladder"),
                 format!(
                     "`report.ladder` has {} stages, and the grid {} cells",
                     self.ladder.len(),
@@ -68,7 +68,6 @@ impl ReportConfig {
         let selections = std::iter::once(("report.baseline", &self.baseline))
             .chain(self.published.iter().map(|p| ("report.published", &p.cell)));
         for (what, selection) in selections {
-            let span = |needle: &str| source.text.find(needle).map(|at| at..at + needle.len());
             for key in selection.keys() {
                 if !settings.iter().any(|s| s.contains_key(key)) {
                     let help = match nearest(key, &known) {
@@ -98,9 +97,8 @@ impl ReportConfig {
             ];
             let wrong = |(_, number): &(_, Option<f64>)| number.is_some_and(|n| !(n > 0.0 && n.is_finite()));
             if let Some((key, Some(number))) = numbers.into_iter().find(wrong) {
-                let at = source.text.find("report.published").map(|at| at..at + "report.published".len());
                 return Err(source.at(
-                    at,
+                    span("report.published"),
                     format!("`{key}` of `report.published` is {number}"),
                     "write a number above 0: seconds, or GB of memory".into(),
                 ));

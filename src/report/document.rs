@@ -131,13 +131,13 @@ impl Table {
 }
 
 impl Document {
-    /// Moves the last figures and tables to the details, two for each of `pages`, but not the first ones; false where none can
+    /// Moves the last figures and tables to the details, one for each of `pages`, but not the first ones; false where none can
     /// go.
     pub fn leave_out(&mut self, pages: usize) -> bool {
         let is_large = |element: &Element| matches!(element, Element::Figure(_) | Element::Table(_));
         let places: Vec<usize> = (0..self.elements.len()).filter(|&i| is_large(&self.elements[i])).collect();
         let removable = places.get(KEPT..).unwrap_or_default();
-        for &place in removable.iter().rev().take(2 * pages) {
+        for &place in removable.iter().rev().take(pages) {
             let element = self.elements.remove(place);
             self.details.push(element);
             // A heading with nothing left below it goes too.

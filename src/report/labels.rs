@@ -109,12 +109,14 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
     if keys.is_empty() {
         let says =
             |key: &str, is: &dyn Fn(&Value) -> bool| methods.iter().any(|s| s.get(key).is_some_and(is));
-        let key = match () {
-            () if says("tuning.method", &|method| method != "full") => "tuning.method",
-            () if says("model.kind", &|kind| kind == "swiglu") => "checkpoint.level",
-            () => "precision.compute",
-        }
-        .to_string();
+        let key = if says("tuning.method", &|method| method != "full") {
+            "tuning.method"
+        } else if says("model.kind", &|kind| kind == "swiglu") {
+            "checkpoint.level"
+        } else {
+            "precision.compute"
+        };
+        let key = key.to_string();
         return (methods.iter().map(|s| label(vec![&key], &[], s)).collect(), String::new());
     }
     let all: Vec<&String> = keys.iter().collect();

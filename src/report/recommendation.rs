@@ -196,12 +196,14 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
         ),
     };
     let among = if of_good { "of these, " } else { "" };
-    let host = |of: &Group| -> f64 {
-        ["pinned_bytes", "host_bytes"].iter().filter_map(|column| comparison.of_group(column, of)).sum()
-    };
-    let and_host = |of: &Group| match host(of) {
-        bytes if bytes > 0.0 => format!(", and {} of the host's memory", Bytes(bytes as u64)),
-        _ => String::new(),
+    let and_host = |of: &Group| {
+        let columns = ["pinned_bytes", "host_bytes"];
+        let bytes: f64 = columns.iter().filter_map(|column| comparison.of_group(column, of)).sum();
+        if bytes > 0.0 {
+            format!(", and {} of the host's memory", Bytes(bytes as u64))
+        } else {
+            String::new()
+        }
     };
     // A sampler's tokens are counted over the whole run, and its steps one by one.
     let of_run = if time == "step_s_median" { "" } else { " over the whole run" };
@@ -217,7 +219,6 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
         let there = if at.is_empty() { "" } else { " there" };
         return vec![first, format!("No other method needs less memory{there}: take {}.", name(fastest))];
     }
-    let host = and_host(least);
     let saved = 1.0 - value("live_peak_bytes", least) / value("live_peak_bytes", fastest);
     let times = ratio(longer(least, fastest));
     let price = match (slower(least, fastest), alike(least, fastest)) {
@@ -228,12 +229,13 @@ fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<S
         (false, false) => format!("{times} the time of {}, which another build measured", name(fastest)),
     };
     let second = format!(
-        "{} {} the least memory{}: {}, {} less, for {price}{host}.",
+        "{} {} the least memory{}: {}, {} less, for {price}{}.",
         sentence(&name(least)),
         verb(&name(least), "needs", "need"),
         if of_good { " of them" } else { "" },
         memory(least),
         percent(saved),
+        and_host(least)
     );
     let room = |of: &Group| {
         let bytes = written("live_peak_bytes", of);

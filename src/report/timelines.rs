@@ -174,22 +174,20 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
     charts::compared("strategies", &format!("Copies before computation and behind it, at {label}"), &cells)
 }
 
-/// The table of the traces and how strategies copy; and as details the timelines with their tables. Empty without traces.
+/// How strategies copy and the table of the traces; and as details the timelines with their tables. Empty without traces.
 pub fn elements(comparison: &Comparison, mut timelines: Timelines) -> (Vec<Element>, Vec<Element>) {
     let (mut out, mut details) = (Vec::new(), Vec::new());
-    if let Some(table) = comparison.table("traces") {
-        out.push(Element::Table(table));
-        let is_graph = |timeline: &&Timeline| comparison.lines[timeline.line].cell.train.graph;
-        if timelines.drawn.iter().any(|timeline| is_graph(&timeline)) {
-            out.push(Element::paragraph(
-                "The traced steps of graphs were launched kernel by kernel, not as graphs.",
-            ));
+    if let Some(mut table) = comparison.table("traces") {
+        if timelines.drawn.iter().any(|timeline| comparison.lines[timeline.line].cell.train.graph) {
+            table.caption.push_str(" The steps of graphs were launched kernel by kernel, not as graphs.");
         }
         let shown = if timelines.compared.is_some() { 0 } else { SHOWN };
-        let mut compared = timelines.compared;
         let first = timelines.drawn.iter_mut().find_map(|timeline| timeline.chart.as_mut());
-        compared.as_mut().or(first).into_iter().for_each(|chart| chart.caption.push_str(LANES));
-        out.extend(compared.map(Element::Figure));
+        let first = timelines.compared.as_mut().or(first);
+        first.into_iter().for_each(|chart| chart.caption.push_str(LANES));
+        // A document that is too long leaves out what comes last.
+        out.extend(timelines.compared.map(Element::Figure));
+        out.push(Element::Table(table));
         let mut drawn = 0;
         for timeline in timelines.drawn {
             let name = comparison.title(&comparison.lines[timeline.line]);

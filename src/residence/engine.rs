@@ -6,7 +6,6 @@
 
 mod filled;
 mod host_updates;
-mod recorded;
 mod slots;
 mod updates;
 
@@ -16,10 +15,10 @@ use burn::backend::DispatchTensor;
 use burn::module::ParamId;
 use burn::tensor::{Device, Tensor};
 
-use super::Movement;
 use super::activations::{Activations, Input};
 use super::layout::{Layout, Part};
 use super::turns::{SlotState, Turns};
+use super::{Movement, ParameterStore};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Buffers, Side, StoreSize};
 use crate::optim::host::Work;
@@ -283,16 +282,28 @@ impl Turns for Engine {
         SlotState { held: slots.held().to_vec(), summed: summed.clone(), squares: squares.clone() }
     }
 
-    fn return_to(&mut self, state: &SlotState) {
-        self.return_slots(&state.held);
+    fn return_to(&mut self, SlotState { held, .. }: &SlotState) {
+        self.take_summed();
+        for (slot, wanted) in held.iter().enumerate() {
+            match *wanted {
+                same if same == self.slots.held()[slot] => {}
+                None => self.release(slot),
+                Some(block) => self.fill(slot, Side::Weights, block, self.size.elements),
+            }
+        }
+        self.slots.hold(held);
+        self.settle();
     }
 
     fn fork(&mut self) {
         self.store.fork();
     }
 
-    fn join(&mut self, state: &SlotState) {
-        self.join_graph(state);
+    fn join(&mut self, SlotState { held, summed, squares }: &SlotState) {
+        self.slots.hold(held);
+        self.summed.clone_from(summed);
+        self.squares.clone_from(squares);
+        self.store.join();
     }
 
     fn release_input(&mut self, block: usize) {

@@ -13,7 +13,8 @@ use super::strategy::Movement;
 use crate::optim::host::Work;
 use crate::optim::{Optimizer, OptimizerConfig};
 
-/// Between two passes: what slots hold, and what is known of gradients.
+/// Between two passes: what slots hold, and what is known of gradients. A graph repeats copies from and to the same places, so
+/// every replay begins with the blocks in the slots in which its recording began, and leaves them where it ended.
 #[derive(Clone, Default)]
 pub struct SlotState {
     /// By slot for weights: the block that it holds.
@@ -76,6 +77,7 @@ pub trait Turns: ParameterStore + Send {
         }
     }
 
+    /// Where the blocks are; the default where nothing is recorded.
     fn slot_state(&self) -> SlotState {
         SlotState::default()
     }

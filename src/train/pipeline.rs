@@ -121,12 +121,14 @@ fn run<K: Kind<Network: Build>>(
     // Losses show the effect of updates; without updates only this norm shows what backward has computed.
     let proves = cell.train.mode.trains() && cell.train.optimizer.rule().is_none();
     let gradient_norm = if proves { training.gradient_norm() } else { None };
-    // The row of a cell whose blocks move has what crossed the bus; a recording shows launches, not a graph.
-    let launched = !cell.train.graph;
-    let recorded = cell.offload.moves() && id != DeviceId::Cpu && launched;
+    // The row of a cell whose blocks move has what crossed the bus. A graph's has not: a recording shows launches.
+    let crosses = cell.offload.moves() && id != DeviceId::Cpu && !cell.train.graph;
     // All ranks take the step, and the first writes its trace.
     let own = trace.filter(|_| world.rank() == 0);
-    let crossings = if trace.is_some() || recorded { training.record(own) } else { Vec::new() };
+    let mut crossings = if trace.is_some() || crosses { training.record(own) } else { Vec::new() };
+    if cell.train.graph {
+        crossings.clear();
+    }
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
     let ranks = together(world, &groups, &mut measured, traffic, training.of_stages());
@@ -138,7 +140,6 @@ fn run<K: Kind<Network: Build>>(
     if let Some(Err(e)) = states.map(|states| states.remove()) {
         tell(format!("the state of a finished cell cannot be removed: {e}"));
     }
-    let crossings = if launched { crossings } else { Vec::new() };
     let measured = Measured { crossings, ..measured };
     Ok(Outcome {
         measured,
