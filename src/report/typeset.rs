@@ -59,13 +59,8 @@ const PAGES: usize = 10;
 /// # Errors
 /// When Typst cannot set the document.
 pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
-    let set = |document: &Document| -> miette::Result<(PagedDocument, ReportWorld)> {
-        let world = ReportWorld::of(document, include_str!("pdf.typ"))?;
-        let pages = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
-        Ok((pages, world))
-    };
     let (mut pages, mut world) = loop {
-        let (pages, world): (PagedDocument, _) = set(&document)?;
+        let (pages, world) = set(&document)?;
         let beyond = pages.pages().len().saturating_sub(PAGES);
         if beyond == 0 || !document.leave_out(beyond) {
             break (pages, world);
@@ -83,6 +78,12 @@ pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
         ..PdfOptions::default()
     };
     typst_pdf::pdf(&pages, &options).map_err(|errors| failed(&errors))
+}
+
+fn set(document: &Document) -> miette::Result<(PagedDocument, ReportWorld)> {
+    let world = ReportWorld::of(document, include_str!("pdf.typ"))?;
+    let pages = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
+    Ok((pages, world))
 }
 
 /// Neither XML nor HTML can hold Unicode's noncharacters, which a model may write.
@@ -178,3 +179,7 @@ impl World for ReportWorld {
 fn not_found(id: FileId) -> FileError {
     FileError::NotFound(id.get().vpath().get_with_slash().into())
 }
+
+#[cfg(test)]
+#[path = "typeset_tests.rs"]
+mod tests;
