@@ -13,8 +13,6 @@ use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::text::{names, percent, ratio, sentence};
 
-/// A smaller gain than this is none.
-const NO_GAIN: f64 = 0.02;
 /// A hidden share above this part of its ceiling is at it.
 const AT_CEILING: f64 = 0.9;
 /// One below this part of it has another cause than pauses between kernels.
@@ -182,29 +180,38 @@ pub fn gain(comparison: &Comparison) -> Option<String> {
     Some(format!("Overlap takes {range} less time than naive offload with the same other settings{at}."))
 }
 
-/// The cells that are hardly faster than `naive` with the same other settings, or slower.
+/// The cells of other strategies that are clearly slower than naive offload with the same other settings, and those of which it
+/// is not known whether they gain.
 fn without_gain(comparison: &Comparison) -> Option<String> {
-    let strategy = |line: &Line| line.cell.offload.strategy;
-    let lines = &comparison.lines;
-    let part = |i: usize| {
-        let naive = |&j: &usize| {
-            matches!(strategy(&lines[j]), Strategy::Naive(_)) && others(&lines[j]) == others(&lines[i])
-        };
-        let naive = (0..lines.len()).find(naive)?;
-        let step = |i: usize| comparison.frame.get("step_s_median", i);
-        let share = step(i)? / step(naive)?;
-        (share > 1.0 - NO_GAIN).then(|| format!("{} ({})", comparison.name(&lines[i]), ratio(share)))
+    let groups = comparison.groups();
+    let cell = |group: &Group| comparison.lines[group.lines[0]].cell;
+    let settings = |group: &Group| others(&comparison.lines[group.lines[0]]);
+    let is_naive = |group: &Group| matches!(cell(group).offload.strategy, Strategy::Naive(_));
+    let against_naive = |group: &Group| {
+        let naive = groups.iter().find(|naive| is_naive(naive) && settings(naive) == settings(group))?;
+        let step = |group: &Group| comparison.of_group("step_s_median", group);
+        let name = format!("{} ({})", comparison.name_of_group(group), ratio(step(group)? / step(naive)?));
+        Some((name, is_slower(comparison, group, naive), is_slower(comparison, naive, group)))
     };
-    let beyond = |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None(_) | Strategy::Naive(_));
-    let parts: Vec<String> = (0..lines.len()).filter(beyond).filter_map(part).collect();
-    let faster = percent(NO_GAIN);
-    (!parts.is_empty()).then(|| {
-        format!(
-            "Hardly faster than naive offload with the same other settings, by at most {faster} of its step time, or slower (with \
-             the ratio of step times): {}.",
-            names(parts)
-        )
-    })
+    let moved = groups.iter().filter(|group| cell(group).offload.moves() && !is_naive(group));
+    let rest = moved.filter_map(against_naive).filter(|(.., gains)| !gains);
+    let (slower, unknown): (Vec<_>, Vec<_>) = rest.partition(|(_, is_slower, _)| *is_slower);
+    let told = |what: &str, of: Vec<(String, bool, bool)>| {
+        (!of.is_empty()).then(|| format!("{what}: {}.", names(of.into_iter().map(|(name, ..)| name))))
+    };
+    let parts = [
+        told(
+            "Clearly slower than naive offload with the same other settings (with the ratio of step times)",
+            slower,
+        ),
+        told(
+            "Neither clearly faster nor clearly slower than naive offload with the same other settings, so whether copying \
+             otherwise gains is not known (with the ratio of step times)",
+            unknown,
+        ),
+    ];
+    let parts = parts.into_iter().flatten().join(" ");
+    (!parts.is_empty()).then_some(parts)
 }
 
 #[cfg(test)]
