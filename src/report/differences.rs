@@ -115,9 +115,9 @@ impl Differences {
                     false => "Some cells were measured in one process",
                 };
                 out.push(format!(
-                    "{cells}, so the spread between processes was not measured: the report \
-                     states a difference in time where it exceeds the interquartile range of the steps and {bounds}. \
-                     Two processes of one cell may differ as much; measure.repeats = 5 shows whether they do.",
+                    "{cells}, so the spread between processes was not measured: the report states a difference in time where \
+                     it is larger than the interquartile range of the steps, and larger than what two processes of one cell may \
+                     differ by: {bounds}. measure.repeats = 5 shows by how much they do.",
                 ));
             }
             Some(fewest @ 2..) if compared > 0 => out.push(format!(
@@ -218,9 +218,10 @@ fn bounds(comparison: &Comparison, lines: &[usize]) -> String {
     let range = on_gpu.into_iter().minmax().into_option().map(|(least, most)| [least, most].map(percent));
     let on_gpu = range.map(|[least, most]| match least == most {
         true => format!("{most} on a GPU"),
-        false => format!("{least} to {most} on a GPU, by how long it waits for its host"),
+        false => format!("{least} to {most} on a GPU, the more the longer it waits for its host"),
     });
-    and(on_gpu.into_iter().chain((!on_cpu.is_empty()).then(|| format!("{} on a CPU", percent(ON_CPU)))))
+    let on_cpu = (!on_cpu.is_empty()).then(|| format!("{} on a CPU", percent(ON_CPU)));
+    and(on_cpu.into_iter().chain(on_gpu))
 }
 
 /// Whether a ratio is beyond the spread of the steps on either side, and beyond what another process of the slower side may be

@@ -193,10 +193,18 @@ fn one_process_and_several_builds_are_told() {
         )
     };
     let (told, known) = caveats(&rows);
+    assert!(
+        told.ends_with("may differ by: 6 % on a GPU. measure.repeats = 5 shows by how much they do."),
+        "{told}"
+    );
     assert!(told.contains("one process each") && told.contains("was not measured"), "{told}");
     assert_eq!(known, [Known::Clear; 2], "a tenth is beyond 6 %");
     rows[2].environment.commit = "fedcba987654".into();
     let (told, known) = caveats(&rows);
     assert!(told.contains("2 builds of the runner, 0123456789ab and fedcba987654"), "{told}");
     assert_eq!(known, [Known::OtherBuild, Known::Clear]);
+    // What is said of a GPU does not run on into what is said of a CPU.
+    rows[0].environment.device.id = "cpu".into();
+    let (told, _) = caveats(&rows);
+    assert!(told.contains("may differ by: 33 % on a CPU and 6 % on a GPU. "), "{told}");
 }

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use itertools::Itertools;
 use polars::prelude::ChunkQuantile;
 
+use super::ceilings;
 use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::row::{Environment, Row, Status};
 use crate::verify::Record;
 use crate::words::Bytes;
-use crate::words::text::{and, counted, percent, significant};
+use crate::words::text::{and, counted, percent};
 
 /// Below this share of its rate of matrix products a GPU waits for its host more than it computes.
 const WAITING: f64 = 0.1;
@@ -23,9 +24,9 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     let mut items = Vec::new();
     let dates: BTreeSet<&str> = rows.iter().map(|row| row.environment.date.as_str()).collect();
     if let (Some(first), Some(last)) = (dates.first(), dates.last()) {
+        items.push(format!("Device: {}", of_rows(|e| device(&e.device))));
+        items.extend(ceilings::sentences(rows.iter().map(|row| &row.environment)));
         items.extend([
-            format!("Device: {}", of_rows(|e| device(&e.device))),
-            format!("Measured ceilings of the device: {}", of_rows(ceilings)),
             format!("Operating system: {}", of_rows(|e| e.operating_system.clone())),
             format!("runner {}", of_rows(build)),
             format!("Measured {first}{}", if first == last { String::new() } else { format!(" to {last}") }),
@@ -248,27 +249,6 @@ fn paths(rows: &[&Row]) -> Option<String> {
     }
     let parts = parts.iter().map(|(part, paths)| format!("{part}: {}", paths.iter().join(" or "))).join("; ");
     (!parts.is_empty()).then(|| format!("Paths taken: {parts}"))
-}
-
-fn ceilings(environment: &Environment) -> String {
-    let c = &environment.ceilings;
-    let rates = [
-        ("matmul fp32", c.matmul_fp32, "FLOP/s"),
-        ("matmul tf32", c.matmul_tf32, "FLOP/s"),
-        ("matmul bf16", c.matmul_bf16, "FLOP/s"),
-        ("matmul fp16", c.matmul_fp16, "FLOP/s"),
-        ("copy", c.copy, "B/s (bytes read and written)"),
-        ("pinned copy to the device", c.host_to_device, "B/s"),
-        ("pinned copy to the host", c.device_to_host, "B/s"),
-        ("pinned copy each way at once", c.both_ways, "B/s"),
-    ];
-    let part = |(name, rate, unit): (&str, Option<f64>, &str)| {
-        let tera = rate? >= 1e12 && unit == "FLOP/s";
-        let (prefix, size) = if tera { ("T", 1e12) } else { ("G", 1e9) };
-        Some(format!("{name} {} {prefix}{unit}", significant(rate? / size)))
-    };
-    let parts = rates.into_iter().filter_map(part).join(", ");
-    if parts.is_empty() { "not measured".into() } else { parts }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod alike;
 mod answers;
+mod ceilings;
 mod charts;
 mod columns;
 mod compare;

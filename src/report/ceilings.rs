@@ -1,0 +1,74 @@
+//! The measured ceilings of each device as a sentence.
+
+use itertools::Itertools;
+
+use crate::device::Ceilings;
+use crate::row::Environment;
+use crate::words::text::significant;
+
+/// A rate by its name and unit.
+type Rate = (&'static str, fn(&Ceilings) -> Option<f64>, &'static str);
+
+const RATES: [Rate; 8] = [
+    ("matmul fp32", |c| c.matmul_fp32, "FLOP/s"),
+    ("matmul tf32", |c| c.matmul_tf32, "FLOP/s"),
+    ("matmul bf16", |c| c.matmul_bf16, "FLOP/s"),
+    ("matmul fp16", |c| c.matmul_fp16, "FLOP/s"),
+    ("copy", |c| c.copy, "B/s (bytes read and written)"),
+    ("pinned copy to the device", |c| c.host_to_device, "B/s"),
+    ("pinned copy to the host", |c| c.device_to_host, "B/s"),
+    ("pinned copy each way at once", |c| c.both_ways, "B/s"),
+];
+
+/// `Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 4242 GB/s (bytes read and written)`, one for each device: a
+/// device may have been measured several times.
+pub fn sentences<'e>(environments: impl Iterator<Item = &'e Environment>) -> Vec<String> {
+    let mut devices: Vec<(&str, Vec<&Ceilings>)> = Vec::new();
+    for Environment { device, ceilings, .. } in environments {
+        match devices.iter_mut().find(|(name, _)| *name == device.name) {
+            Some((_, of)) => of.push(ceilings),
+            None => devices.push((&device.name, vec![ceilings])),
+        }
+    }
+    let sentence = |(device, measured): (&str, Vec<&Ceilings>)| {
+        let parts = RATES.iter().filter_map(|rate| range(rate, &measured)).join(", ");
+        let parts = if parts.is_empty() { "not measured" } else { &parts };
+        format!("Measured ceilings of {device}: {parts}")
+    };
+    devices.into_iter().map(sentence).collect()
+}
+
+fn range((name, of, unit): &Rate, measured: &[&Ceilings]) -> Option<String> {
+    let rates = measured.iter().filter_map(|ceilings| of(ceilings));
+    let (least, most) = rates.minmax_by(f64::total_cmp).into_option()?;
+    let tera = most >= 1e12 && *unit == "FLOP/s";
+    let (prefix, size) = if tera { ("T", 1e12) } else { ("G", 1e9) };
+    let [least, most] = [least, most].map(|rate| significant(rate / size));
+    let range = if least == most { most } else { format!("{least} to {most}") };
+    Some(format!("{name} {range} {prefix}{unit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::environment;
+
+    #[test]
+    fn each_device_has_its_own_ceilings_and_each_rate_is_named_once() {
+        let measured = |name: &str, matmul: f64| {
+            let mut environment = environment();
+            environment.device.name = name.into();
+            environment.ceilings =
+                Ceilings { matmul_fp32: Some(matmul), copy: Some(10e9), ..Ceilings::default() };
+            environment
+        };
+        let all = [measured("GPU", 51.3e12), measured("CPU", 180e9), measured("GPU", 50e12)];
+        assert_eq!(
+            sentences(all.iter()),
+            [
+                "Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 10.0 GB/s (bytes read and written)",
+                "Measured ceilings of CPU: matmul fp32 180 GFLOP/s, copy 10.0 GB/s (bytes read and written)",
+            ]
+        );
+    }
+}
