@@ -21,6 +21,9 @@ pub const WIDTH: i32 = 900;
 pub const TEXT: i32 = 12;
 pub const SMALL: i32 = 11;
 const TITLE: i32 = 16;
+/// Where a title begins, and from one of its lines to the next.
+const LEFT: i32 = 20;
+const LINE: i32 = 22;
 
 pub const INK: RGBColor = RGBColor(30, 30, 30);
 pub const MUTED: RGBColor = RGBColor(95, 95, 95);
@@ -69,14 +72,35 @@ fn register_fonts() {
     });
 }
 
-/// Width of a text in the regular face, as every renderer of the SVG sets it: the advances of its
-/// glyphs. Plotters' own estimate takes the font's height for its em and is a sixth too small.
+/// Width of a text in the regular face.
 pub fn text_width(text: &str, size: i32) -> i32 {
-    static REGULAR: LazyLock<FontRef<'static>> =
-        LazyLock::new(|| FontRef::try_from_slice(font_files()[0]).expect("the embedded font is a font"));
-    let units: f32 = text.chars().map(|c| REGULAR.h_advance_unscaled(REGULAR.glyph_id(c))).sum();
-    let em = REGULAR.units_per_em().expect("the embedded font has an em");
+    width_in(0, text, size)
+}
+
+/// Width of a text in one of the faces, as every renderer of the SVG sets it: the advances of its glyphs. Plotters' own estimate
+/// takes the font's height for its em and is a sixth too small.
+fn width_in(face: usize, text: &str, size: i32) -> i32 {
+    static FACES: LazyLock<[FontRef<'static>; 2]> = LazyLock::new(|| {
+        font_files().map(|file| FontRef::try_from_slice(file).expect("the embedded font is a font"))
+    });
+    let font = &FACES[face];
+    let units: f32 = text.chars().map(|c| font.h_advance_unscaled(font.glyph_id(c))).sum();
+    let em = font.units_per_em().expect("the embedded font has an em");
     (units / em * size as f32).ceil() as i32
+}
+
+/// The lines of a title, broken between words.
+fn title_lines(title: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in title.split_whitespace() {
+        let line = lines.last_mut().expect("a title has a line");
+        let longer = if line.is_empty() { word.into() } else { format!("{line} {word}") };
+        match width_in(1, &longer, TITLE) <= WIDTH - 2 * LEFT || line.is_empty() {
+            true => *line = longer,
+            false => lines.push(word.into()),
+        }
+    }
+    lines
 }
 
 /// Shortens a text with an ellipsis until it is at most `width` wide.
@@ -109,17 +133,24 @@ pub struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
     /// The areas of [`Canvas::hover`], as SVG.
     hovers: RefCell<String>,
+    /// Pixels of the picture above the area.
+    above: i32,
 }
 
-/// Draws on a white canvas; returns the SVG.
-pub fn svg(height: i32, draw: impl FnOnce(&Canvas) -> Result) -> Result<String> {
+/// Draws on a white canvas below its title; returns the SVG. The height has room for a title of one line: below one of several
+/// the drawing begins so much lower.
+pub fn svg(title: &str, height: i32, draw: impl FnOnce(&Canvas) -> Result) -> Result<String> {
     register_fonts();
     let mut out = String::new();
-    let canvas = Canvas {
-        area: SVGBackend::with_string(&mut out, (WIDTH as u32, height as u32)).into_drawing_area(),
-        hovers: RefCell::default(),
-    };
+    let lines = title_lines(title);
+    let above = (lines.len() as i32 - 1) * LINE;
+    let whole = SVGBackend::with_string(&mut out, (WIDTH as u32, (height + above) as u32));
+    let mut canvas = Canvas { area: whole.into_drawing_area(), hovers: RefCell::default(), above };
     canvas.area.fill(&WHITE).map_err(failed)?;
+    for (line, y) in lines.iter().zip((26..).step_by(LINE as usize)).filter(|(line, _)| !line.is_empty()) {
+        canvas.styled(line, (LEFT, y), TITLE, INK, Anchor::Left, FontStyle::Bold)?;
+    }
+    canvas.area = canvas.area.margin(above, 0, 0, 0);
     draw(&canvas)?;
     canvas.area.present().map_err(failed)?;
     let hovers = canvas.hovers.take();
@@ -136,13 +167,6 @@ impl Canvas<'_> {
     /// One line of text, centred vertically on its point.
     pub fn text(&self, text: &str, at: Point, size: i32, color: RGBColor, anchor: Anchor) -> Result {
         self.styled(text, at, size, color, anchor, FontStyle::Normal)
-    }
-
-    /// The chart's title, above all else, as much of it as fits.
-    pub fn title(&self, title: &str) -> Result {
-        // Bold letters are about a seventh wider.
-        let title = fit(title, TITLE, (WIDTH - 40) * 6 / 7);
-        self.styled(&title, (20, 26), TITLE, INK, Anchor::Left, FontStyle::Bold)
     }
 
     fn styled(
@@ -170,7 +194,8 @@ impl Canvas<'_> {
         let (width, height) = ((to.0 - from.0).max(1), (to.1 - from.1).max(1));
         self.hovers.borrow_mut().push_str(&format!(
             "<rect x=\"{}\" y=\"{}\" width=\"{width}\" height=\"{height}\" fill-opacity=\"0\"><title>{escaped}</title></rect>\n",
-            from.0, from.1
+            from.0,
+            from.1 + self.above
         ));
     }
 

@@ -49,8 +49,7 @@ fn chart(number: usize, cell: &str, step: &Pipelined) -> Result<Chart> {
     let (unit, size) = time_unit(longest);
     let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), (0.0, longest / size)) };
     let title = format!("A step of the pipeline: {cell}");
-    let svg = svg(bottom + BELOW, |canvas| {
-        canvas.title(&title)?;
+    let svg = svg(&title, bottom + BELOW, |canvas| {
         legend.draw(canvas, LEGEND)?;
         time.draw_below(canvas, (left, right), (top, bottom))?;
         for ((what, ranks), top) in parts.iter().zip((top..).step_by(height as usize)) {

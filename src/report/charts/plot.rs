@@ -158,8 +158,7 @@ impl<'d> Plot<'d> {
         let top = legend_top + self.legend.height() + ABOVE;
         let pitch = self.height + ABOVE + BELOW;
         let rows = self.panels.len().div_ceil(2) as i32;
-        let svg = svg(top + rows * pitch - ABOVE, |canvas| {
-            canvas.title(&self.title)?;
+        let svg = svg(&self.title, top + rows * pitch - ABOVE, |canvas| {
             if !self.subtitle.is_empty() {
                 let subtitle = fit(&self.subtitle, TEXT, WIDTH - 2 * MARGIN);
                 canvas.text(&subtitle, (MARGIN, 50), TEXT, MUTED, Anchor::Left)?;

@@ -31,8 +31,7 @@ pub fn stacked(title: &str, unit: &str, bars: &[StackedBar]) -> Result<String> {
     let widest = bars.iter().map(|bar| text_width(&value(bar), SMALL)).max().unwrap_or(0);
     let (left, right) = (MARGIN, WIDTH - MARGIN - widest - 10);
     let range = from_zero(bars.iter().map(total));
-    svg(bottom + BELOW, |canvas| {
-        canvas.title(title)?;
+    svg(title, bottom + BELOW, |canvas| {
         legend.draw(canvas, TOP)?;
         Axis::new(format!("memory in {unit}"), range).draw_below(canvas, (left, right), (top, bottom))?;
         let scale = Scale::new(range, (left, right), false);

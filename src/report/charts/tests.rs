@@ -252,7 +252,7 @@ fn labels_of_scales_and_gradients_never_meet() {
 #[test]
 fn texts_are_as_wide_as_reckoned() {
     for text in ["level 0.5, limit 1.00 GiB, adamw", "16×128, hidden size 512", "1.31x · 12.3 ms", "…"] {
-        let svg = canvas::svg(60, |canvas| {
+        let svg = canvas::svg("", 60, |canvas| {
             canvas.text(text, (100, 30), canvas::TEXT, canvas::INK, canvas::Anchor::Left)
         });
         let mut found = Vec::new();
@@ -261,6 +261,27 @@ fn texts_are_as_wide_as_reckoned() {
         // Outlines start and end a little within their advances.
         assert!(drawn <= reckoned && drawn > reckoned - 4.0, "{text}: {drawn} of {reckoned}");
     }
+}
+
+/// A title of several lines moves all below it down, the areas under the pointer too.
+#[test]
+fn a_long_title_is_wrapped_and_not_cut() {
+    let cell = "overlap, activations on host, autocast, 4 micro-batches, sgd at 64×1024 with a name for which one line has no room";
+    let [short, long] = ["level 0", cell]
+        .map(|cell| timeline("timeline", cell, &step_trace()).expect("a chart").expect("a timeline"));
+    assert_labels_are_apart(&long, "long title");
+    keep(&long, "long title");
+    let mut found = Vec::new();
+    texts(png::tree(&long.svg).expect("valid SVG").root(), &mut found);
+    let lines: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).take(2).collect();
+    assert_eq!(lines.join(" "), format!("Timeline of one step: {cell}"));
+    let height = |chart: &Chart| png::tree(&chart.svg).expect("valid SVG").size().height();
+    assert_eq!(height(&long) - height(&short), 22.0);
+    let hover = canvas::svg(cell, 60, |canvas| {
+        canvas.hover((5, 50), (9, 60), "here");
+        Ok(())
+    });
+    assert!(hover.expect("SVG").contains("x=\"5\" y=\"72\""));
 }
 
 #[test]

@@ -41,8 +41,7 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
     let seconds = summary.span as f64 * 1e-9;
     let (unit, size) = time_unit(seconds);
     let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), (0.0, seconds / size)) };
-    let svg = svg(bottom + BELOW, |canvas| {
-        canvas.title(&title)?;
+    let svg = svg(&title, bottom + BELOW, |canvas| {
         canvas.text(&facts(&summary), (MARGIN, 48), TEXT, MUTED, Anchor::Left)?;
         legend.draw(canvas, LEGEND)?;
         time.draw_below(canvas, (left, right), (top, bottom))?;
@@ -123,8 +122,7 @@ pub fn compared(name: &str, title: &str, cells: &[(String, &[Activity])]) -> Res
     let left = steps.iter().map(|step| left_of(&step.lanes)).max().unwrap_or(0);
     let right = WIDTH - MARGIN - 10;
     let part_height = NAME + height + BELOW;
-    let svg = svg(top + part_height * parts.len() as i32, |canvas| {
-        canvas.title(title)?;
+    let svg = svg(title, top + part_height * parts.len() as i32, |canvas| {
         legend.draw(canvas, LEGEND - 14)?;
         for ((what, window, length), top) in parts.iter().zip((top..).step_by(part_height as usize)) {
             canvas.text(what, (MARGIN, top + NAME / 2), TEXT, INK, Anchor::Left)?;

@@ -55,8 +55,7 @@ impl Bars<'_, '_> {
             ..Axis::new(basis.axis(self.quantity, unit), (0.0, range.1 / size))
         };
 
-        let svg = svg(bottom + BELOW, |canvas| {
-            canvas.title(self.title)?;
+        let svg = svg(self.title, bottom + BELOW, |canvas| {
             legend.draw(canvas, TOP)?;
             axis.draw_below(canvas, (left, right), (top, bottom))?;
             let scale = Scale::new(range, (left, right), false);
