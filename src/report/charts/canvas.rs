@@ -6,9 +6,12 @@ use std::sync::{LazyLock, Once};
 use ab_glyph::{Font, FontRef};
 use miette::miette;
 use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
+
+use super::look::{self, method_color, tint};
 
 /// The family of every label; the same files render the PNG and the PDF.
 pub const FONT: &str = "DejaVu Sans";
@@ -29,33 +32,6 @@ pub const INK: RGBColor = RGBColor(30, 30, 30);
 pub const MUTED: RGBColor = RGBColor(95, 95, 95);
 pub const GRID: RGBColor = RGBColor(222, 222, 222);
 pub const ALARM: RGBColor = RGBColor(170, 20, 40);
-
-/// Okabe and Ito's colours, which colour-blind readers can also distinguish, with wine for their yellow,
-/// which is too pale on white.
-const METHODS: [RGBColor; 8] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(213, 94, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(136, 34, 85),
-    RGBColor(140, 105, 60),
-];
-
-/// Each further round of colours is darker: from the second on to 55 %, 30 %, ... of the light, until black would be next.
-pub fn method_color(method: usize) -> RGBColor {
-    let light = 0.55f64.powi((method / METHODS.len()).min(4) as i32);
-    let RGBColor(r, g, b) = METHODS[method % METHODS.len()];
-    let dark = |c: u8| (f64::from(c) * light).round() as u8;
-    RGBColor(dark(r), dark(g), dark(b))
-}
-
-/// The colour mixed with white; 1 leaves it as it is.
-pub fn tint(color: RGBColor, strength: f64) -> RGBColor {
-    let mix = |c: u8| (255.0 - (255.0 - f64::from(c)) * strength).round() as u8;
-    RGBColor(mix(color.0), mix(color.1), mix(color.2))
-}
 
 /// The regular and the bold face.
 pub fn font_files() -> [&'static [u8]; 2] {
@@ -210,6 +186,28 @@ impl Canvas<'_> {
 
     pub fn line(&self, points: &[Point], color: RGBColor, width: u32) -> Result {
         self.area.draw(&PathElement::new(points.to_vec(), color.stroke_width(width))).map_err(failed)
+    }
+
+    /// A bar of a method, paler the less its strength.
+    pub fn bar(&self, method: usize, from: Point, to: Point, strength: f64) -> Result {
+        let color = method_color(method);
+        self.rect(from, to, tint(color, strength))?;
+        // On a pale bar white is hard to see.
+        let over = if strength > 0.5 { WHITE } else { color };
+        let width = if to.1 - from.1 < 10 { 1 } else { 2 };
+        self.line(&look::pattern(method).over(from, to), over, width)
+    }
+
+    /// A line of a method.
+    pub fn curve(&self, method: usize, points: &[Point], width: u32) -> Result {
+        let style = method_color(method).stroke_width(width);
+        match look::pattern(method).dash() {
+            Some([dash, gap]) if points.len() > 1 => {
+                let points = points.iter().copied();
+                self.area.draw(&DashedPathElement::new(points, dash, gap, style)).map_err(failed)
+            }
+            _ => self.line(points, method_color(method), width),
+        }
     }
 
     /// The marker of a method, with a form and a colour of its own.

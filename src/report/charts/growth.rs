@@ -6,7 +6,7 @@ use super::super::alike::groups;
 use super::super::table::Comparison;
 use super::Chart;
 use super::axis::padded;
-use super::canvas::{ALARM, Result, method_color};
+use super::canvas::{ALARM, Result};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
 use crate::measure::ScalerRecord;
@@ -42,14 +42,14 @@ pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
         true => comparison.methods[comparison.lines[i].method].clone(),
         false => comparison.name(&comparison.lines[i]),
     };
-    // A method has the colour of the other charts, any other cell one that they do not use.
-    let color = |place: usize| match one_problem {
-        true => method_color(comparison.lines[drawn[place][0].0].method),
-        false => method_color(comparison.methods.len() + place),
+    // A method has the look of the other charts, any other cell one that they do not use.
+    let look = |place: usize| match one_problem {
+        true => comparison.lines[drawn[place][0].0].method,
+        false => comparison.methods.len() + place,
     };
     let mut legend = Legend::default();
     for (place, group) in drawn.iter().enumerate() {
-        legend.add_few(Sign::Line(color(place)), group.iter().map(|(i, _)| name(*i)));
+        legend.add_few(Sign::Curve(look(place)), group.iter().map(|(i, _)| name(*i)));
     }
     if records().any(|record| record.skipped > 0) {
         legend.add(Sign::Cross, "skipped");
@@ -67,7 +67,7 @@ pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
             let place = |step: usize, scale: f64| area.at(step as f64, scale.log2());
             for (sign, record) in records().enumerate() {
                 let points = record.scales.iter().zip(1..).map(|(scale, step)| place(step, *scale));
-                canvas.line(&points.collect::<Vec<_>>(), color(sign), 2)?;
+                canvas.curve(look(sign), &points.collect::<Vec<_>>(), 2)?;
             }
             let mut skipped = records().flat_map(|record| {
                 let scale = |step: usize| record.scales.get(step.checked_sub(1)?);

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use plotters::style::RGBColor;
 
-use super::canvas::{Canvas, GRID, Result, method_color, tint};
+use super::canvas::{Canvas, GRID, Result};
 use super::legend::{Legend, Sign};
+use super::look::{method_color, tint};
 use crate::device::trace::{Activity, ActivityKind};
 use crate::words::text::seconds;
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use plotters::style::RGBColor;
 
-use super::canvas::{ALARM, Anchor, Canvas, INK, Result, TEXT, WIDTH, fit, method_color, text_width};
+use super::canvas::{ALARM, Anchor, Canvas, INK, Result, TEXT, WIDTH, fit, text_width};
 use crate::words::text::few;
 
 const ROW: i32 = 20;
@@ -22,6 +22,8 @@ pub enum Sign {
     Nothing,
     /// A filled square.
     Fill(RGBColor),
+    /// A piece of a method's bar.
+    Bar(usize),
     /// A method's marker on a line of its colour.
     Marker(usize),
     /// The upright stroke of an estimate.
@@ -30,6 +32,8 @@ pub enum Sign {
     Cross,
     /// A line, such as the Pareto front.
     Line(RGBColor),
+    /// A method's line.
+    Curve(usize),
 }
 
 #[derive(Default)]
@@ -86,13 +90,15 @@ impl Legend {
             match *sign {
                 Sign::Nothing => {}
                 Sign::Fill(color) => canvas.rect((x, y - 6), (x + 12, y + 6), color)?,
+                Sign::Bar(method) => canvas.bar(method, (x - 2, y - 6), (x + 14, y + 6), 1.0)?,
                 Sign::Marker(method) => {
-                    canvas.line(&[(x - 2, y), (x + 16, y)], method_color(method), 2)?;
+                    canvas.curve(method, &[(x - 2, y), (x + 16, y)], 2)?;
                     canvas.marker(method, (x + 7, y), 4)?;
                 }
                 Sign::Stroke => canvas.rect((x + 5, y - 7), (x + 7, y + 7), INK)?,
                 Sign::Cross => canvas.cross((x + 6, y), 4, ALARM)?,
                 Sign::Line(color) => canvas.line(&[(x - 2, y), (x + 14, y)], color, 2)?,
+                Sign::Curve(method) => canvas.curve(method, &[(x - 2, y), (x + 14, y)], 2)?,
             }
             canvas.text(name, (x + SIGN, y), TEXT, INK, Anchor::Left)?;
         }

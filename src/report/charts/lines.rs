@@ -9,7 +9,7 @@ use super::super::labels::{size_name, size_value};
 use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{extent, from_zero, padded};
-use super::canvas::{ALARM, Canvas, Result, method_color};
+use super::canvas::{ALARM, Canvas, Result};
 use super::legend::{FEW, Legend, Sign};
 use super::plot::{Area, Axis, Plot, Ticks};
 use crate::words::text::few;
@@ -144,7 +144,7 @@ fn draw(
         // A missing value breaks the line: nothing is known there.
         for run in of_method.split(|point| place(point).is_none()) {
             let points: Vec<(i32, i32)> = run.iter().filter_map(|point| place(point)).collect();
-            canvas.line(&points, method_color(method), 2)?;
+            canvas.curve(method, &points, 2)?;
             points.into_iter().try_for_each(|at| canvas.marker(method, at, 4))?;
         }
         for (at, _) in of_method.iter().filter(|point| place(point).is_none()) {

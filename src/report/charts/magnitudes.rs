@@ -4,7 +4,7 @@ use super::super::alike::{groups, within};
 use super::super::table::{Comparison, Line};
 use super::Chart;
 use super::axis::from_zero;
-use super::canvas::{ALARM, Anchor, Result, SMALL, method_color};
+use super::canvas::{ALARM, Anchor, Result, SMALL};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
 use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
@@ -60,7 +60,7 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
             // A bin's value stands at its middle.
             let points = shares.iter().zip(FIRST..).map(|(share, bin)| area.at(f64::from(bin) + 0.5, *share));
             let points: Vec<(i32, i32)> = points.collect();
-            canvas.line(&points, method_color(*method), 2)?;
+            canvas.curve(*method, &points, 2)?;
             // Each method has marks at bins of its own, where there is something.
             for point in points.iter().skip(place).step_by(MOST).filter(|point| point.1 < area.bottom) {
                 canvas.marker(*method, *point, 3)?;

@@ -9,6 +9,7 @@ mod growth;
 mod lanes;
 mod legend;
 mod lines;
+mod look;
 mod magnitudes;
 mod pipeline;
 mod plot;

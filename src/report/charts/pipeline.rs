@@ -5,10 +5,9 @@ use plotters::style::RGBColor;
 use super::super::pipeline::{Pipelined, idle, seconds as length};
 use super::super::table::Comparison;
 use super::Chart;
-use super::canvas::{
-    Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, method_color, svg, text_width, tint,
-};
+use super::canvas::{Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, svg, text_width};
 use super::legend::{Legend, Sign};
+use super::look::{method_color, tint};
 use super::plot::{Axis, BELOW, MARGIN, Ticks};
 use crate::measure::Span;
 use crate::words::text::{percent, seconds, time_unit};

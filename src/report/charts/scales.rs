@@ -6,7 +6,7 @@ use super::super::alike::{groups, within};
 use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{extent, padded, tick_label};
-use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL, method_color};
+use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Room, Ticks};
 use crate::precision::ScalerConfig;
@@ -40,13 +40,13 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
     let (low, high) = extent(&values);
     let covers = |(_, a): &(usize, f64), (_, b): &(usize, f64)| within((high - low) / SAME, &[*a], &[*b]);
     let levels = groups(levels, covers);
-    // The line of the sweep has a colour that no method has.
+    // The line of the sweep has a look that no method has.
     let sweep = comparison.methods.len();
     let mut legend = Legend::default();
     legend.add(Sign::Marker(sweep), "static scale");
     for group in &levels {
         let names = group.iter().map(|(method, _)| &comparison.methods[*method]);
-        legend.add_few(Sign::Line(method_color(group[0].0)), names);
+        legend.add_few(Sign::Curve(group[0].0), names);
     }
     if points.iter().any(|point| point.lost) {
         legend.add(Sign::Cross, "diverged");
@@ -66,7 +66,7 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
     let plot = Plot::new("scales", title, legend, 300).panel(x, y, |canvas, area| {
         for (method, level) in levels.iter().map(|group| &group[0]) {
             let at = area.y.pixel(*level);
-            canvas.line(&[(area.sides.0, at), (area.sides.1, at)], method_color(*method), 2)?;
+            canvas.curve(*method, &[(area.sides.0, at), (area.sides.1, at)], 2)?;
         }
         let (mut means, mut room) = (Vec::new(), Room::default());
         for point in &points {
@@ -76,14 +76,14 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
             }
             let Some(mean) = point.losses.mean() else { continue };
             let ends = [point.losses.min(), point.losses.max()].map(|end| area.y.pixel(end.unwrap_or(mean)));
-            canvas.line(&[(x, ends[0]), (x, ends[1])], method_color(sweep), 1)?;
+            canvas.curve(sweep, &[(x, ends[0]), (x, ends[1])], 1)?;
             let text = format!("{} skipped", point.skipped);
             if point.skipped > 0.0 && room.takes(&text, x) {
                 canvas.text(&text, (x, ends[1] - 12), SMALL, MUTED, Anchor::Middle)?;
             }
             means.push(area.at(point.exponent, mean));
         }
-        canvas.line(&means, method_color(sweep), 2)?;
+        canvas.curve(sweep, &means, 2)?;
         means.into_iter().try_for_each(|at| canvas.marker(sweep, at, 4))
     });
     let caption = "Loss on held-out text after the last step. Marks are means over all runs of a scale, with their least and \

@@ -1,7 +1,7 @@
 //! Stacked bars of the parts of something, apart from any comparison.
 
 use super::axis::{Scale, from_zero};
-use super::canvas::{Anchor, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, method_color, svg, text_width};
+use super::canvas::{Anchor, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, BELOW, MARGIN};
 use crate::words::text::significant;
@@ -23,7 +23,7 @@ pub struct StackedBar {
 pub fn stacked(title: &str, unit: &str, bars: &[StackedBar]) -> Result<String> {
     let names: Vec<&str> =
         bars.first().map_or(Vec::new(), |bar| bar.parts.iter().map(|(name, _)| *name).collect());
-    let legend = Legend::of(&names, |part| Sign::Fill(method_color(part)));
+    let legend = Legend::of(&names, Sign::Bar);
     let top = TOP + legend.height() + 8;
     let bottom = top + bars.len() as i32 * PITCH;
     let total = |bar: &StackedBar| bar.parts.iter().map(|(_, value)| value).sum::<f64>();
@@ -43,7 +43,7 @@ pub fn stacked(title: &str, unit: &str, bars: &[StackedBar]) -> Result<String> {
                 let from = end;
                 sum += value;
                 end = scale.pixel(sum);
-                canvas.rect((from, y + 22), (end, y + PITCH - 4), method_color(part))?;
+                canvas.bar(part, (from, y + 22), (end, y + PITCH - 4), 1.0)?;
             }
             canvas.text(&value(bar), (end + 6, y + 32), SMALL, INK, Anchor::Left)?;
         }

@@ -1,14 +1,15 @@
 //! The picture of grouped bars.
 
-use plotters::style::{RGBColor, WHITE};
+use plotters::style::WHITE;
 
 use super::super::Chart;
 use super::super::axis::{Scale, tick_label};
 use super::super::basis::Basis;
 use super::super::canvas::{
-    ALARM, Anchor, Canvas, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, method_color, svg, text_width, tint,
+    ALARM, Anchor, Canvas, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width,
 };
 use super::super::legend::{Legend, Sign};
+use super::super::look::tint;
 use super::super::plot::{Axis, BELOW, MARGIN, Ticks};
 use super::Bars;
 use crate::report::labels::size_note;
@@ -115,11 +116,12 @@ impl Bars<'_, '_> {
         let total = self.total(group);
         if let (Some(_), Some(divisor)) = (total, divisor) {
             let (parts, mut sum) = (self.parts(group), 0.0);
+            let look = if self.named { 0 } else { group.method };
             for (part, (_, strength)) in parts.iter().zip(PHASES) {
                 let from = end;
                 sum += part / divisor;
                 end = scale.pixel(sum.min(high));
-                canvas.rect((from, y), (end, bottom), tint(self.color(group.method), strength))?;
+                canvas.bar(look, (from, y), (end, bottom), strength)?;
             }
             if sum > high {
                 for x in [end - 12, end - 6] {
@@ -156,13 +158,9 @@ impl Bars<'_, '_> {
         }
     }
 
-    fn color(&self, method: usize) -> RGBColor {
-        method_color(if self.named { 0 } else { method })
-    }
-
     fn legend(&self, crosses: bool) -> Legend {
         let names = if self.named { &[][..] } else { &self.comparison.methods };
-        let mut legend = Legend::of(names, |method| Sign::Fill(method_color(method)));
+        let mut legend = Legend::of(names, Sign::Bar);
         let phases = self.groups.iter().map(|group| self.parts(group).len()).max().unwrap_or(0);
         if phases > 1 {
             for (name, strength) in &PHASES[..phases] {

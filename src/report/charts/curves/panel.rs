@@ -1,7 +1,8 @@
 //! One panel of learning curves: the values of every cell over its steps.
 
 use super::super::axis::{extent, from_zero, padded};
-use super::super::canvas::{Canvas, Result, method_color, tint};
+use super::super::canvas::{Canvas, Result};
+use super::super::look::{method_color, tint};
 use super::super::plot::{Area, Axis, Plot, Ticks};
 use crate::measure::{Evaluation, Measurement};
 use crate::words::text::significant;
@@ -149,7 +150,7 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Shown, limit: f6
             Shown::Loss => place(curve.losses()),
             Shown::Perplexity | Shown::Accuracy | Shown::Difference => place(values.marks(curve)),
         };
-        canvas.line(&thin(line), method_color(curve.sign), 2)?;
+        canvas.curve(curve.sign, &thin(line), 2)?;
     }
     for curve in curves {
         for mark in apart(place(values.marks(curve))) {

@@ -1,0 +1,128 @@
+//! How a method looks in every chart: its colour, and where there are more methods than colours a pattern too.
+
+use plotters::style::RGBColor;
+
+/// Okabe and Ito's colours, which colour-blind readers can also distinguish, with wine for their yellow,
+/// which is too pale on white.
+const COLORS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(136, 34, 85),
+    RGBColor(140, 105, 60),
+];
+/// From one upright stroke to the next, in pixels.
+const STEP: usize = 5;
+
+/// One of these; each is told from the others by its pattern where they have the same.
+pub fn method_color(method: usize) -> RGBColor {
+    COLORS[method % COLORS.len()]
+}
+
+/// The colour mixed with white; 1 leaves it as it is.
+pub fn tint(color: RGBColor, strength: f64) -> RGBColor {
+    let mix = |c: u8| (255.0 - (255.0 - f64::from(c)) * strength).round() as u8;
+    RGBColor(mix(color.0), mix(color.1), mix(color.2))
+}
+
+/// What distinguishes methods of one colour: on a bar, and as a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// A plain bar, and a solid line.
+    Plain,
+    /// A bar with level strokes, and a dashed line.
+    Level,
+    /// A bar with upright strokes, and a dotted line.
+    Upright,
+}
+
+/// Each round of the colours has a pattern of its own: as many looks as a legend has names.
+pub fn pattern(method: usize) -> Pattern {
+    [Pattern::Plain, Pattern::Level, Pattern::Upright][method / COLORS.len() % 3]
+}
+
+impl Pattern {
+    /// A line over the bar between two corners; empty where the bar is plain.
+    pub fn over(self, (left, top): (i32, i32), (right, bottom): (i32, i32)) -> Vec<(i32, i32)> {
+        match self {
+            Self::Plain => Vec::new(),
+            Self::Level => {
+                let third = (bottom - top) / 3;
+                let [upper, lower] = [top + third, bottom - third];
+                vec![(left, upper), (right, upper), (right, lower), (left, lower)]
+            }
+            // Down and up in turn.
+            Self::Upright => (0..)
+                .zip((left..right).step_by(STEP))
+                .flat_map(
+                    |(stroke, x)| {
+                        if stroke % 2 == 0 { [(x, top), (x, bottom)] } else { [(x, bottom), (x, top)] }
+                    },
+                )
+                .collect(),
+        }
+    }
+
+    /// Pixels of a dash and of the gap after it; none of a solid line.
+    pub fn dash(self) -> Option<[i32; 2]> {
+        match self {
+            Self::Plain => None,
+            Self::Level => Some([9, 4]),
+            Self::Upright => Some([2, 3]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use itertools::Itertools;
+
+    use super::super::legend::NAMES;
+    use super::*;
+
+    /// CIE's L*, a* and b* of sRGB channels from 0 to 1.
+    fn lab(channels: [f64; 3]) -> [f64; 3] {
+        let [r, g, b] =
+            channels.map(|c| if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) });
+        let root = |t: f64| if t > 0.008856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 };
+        let x = root((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505);
+        let y = root(0.2126 * r + 0.7152 * g + 0.0722 * b);
+        let z = root((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089);
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    /// What report.css does to a chart on a dark page: invert(0.91), then hue-rotate(180deg).
+    fn on_dark(channels: [f64; 3]) -> [f64; 3] {
+        let [r, g, b] = channels.map(|c| 0.91 - 0.82 * c);
+        let rows = [[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]];
+        rows.map(|[of_r, of_g, of_b]| (of_r * r + of_g * g + of_b * b).clamp(0.0, 1.0))
+    }
+
+    /// Colours 20 apart are clearly different; 2 is what an eye just sees.
+    #[test]
+    fn all_methods_of_a_legend_look_different_on_white_and_on_dark() {
+        let channels = |method: usize| {
+            let RGBColor(r, g, b) = method_color(method);
+            [r, g, b].map(|c| f64::from(c) / 255.0)
+        };
+        for (name, page) in [("white", (|c| c) as fn([f64; 3]) -> [f64; 3]), ("dark", on_dark)] {
+            for (one, other) in (0..NAMES).tuple_combinations() {
+                let colors = [one, other].map(|method| lab(page(channels(method))));
+                let apart = (0..3).map(|i| (colors[0][i] - colors[1][i]).powi(2)).sum::<f64>().sqrt();
+                let patterns = pattern(one) != pattern(other);
+                assert!(patterns || apart > 20.0, "{one} and {other} on {name}: {apart:.1}");
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_stay_within_their_bar() {
+        let over = |pattern: Pattern| pattern.over((10, 2), (22, 8));
+        assert!(over(Pattern::Plain).is_empty());
+        assert_eq!(over(Pattern::Level), [(10, 4), (22, 4), (22, 6), (10, 6)]);
+        assert_eq!(over(Pattern::Upright), [(10, 2), (10, 8), (15, 8), (15, 2), (20, 2), (20, 8)]);
+    }
+}
