@@ -26,9 +26,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     if measured == 0 {
         out.push("No cell ran to its end, so there is nothing to compare.".to_string());
     }
-    let findings = (0..comparison.methods.len()).filter_map(|m| against_baseline(comparison, differences, m));
-    let same = |a: &Finding, b: &Finding| (&a.bases, &a.found) == (&b.bases, &b.found);
-    let found = groups(findings, same);
+    let found = findings(comparison, differences);
     let told = most_telling(comparison, &found);
     out.extend(told.iter().map(|group| of_group(comparison, group)));
     if told.len() < found.len() {
@@ -46,6 +44,17 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     out.extend(estimates(comparison));
     out.extend(incomplete(comparison));
     out
+}
+
+/// What each method changes against its baseline, a sentence for those with the same changes.
+pub fn against_baselines(comparison: &Comparison, differences: &Differences) -> Vec<String> {
+    findings(comparison, differences).iter().map(|group| of_group(comparison, group)).collect()
+}
+
+/// Methods with the same changes are together.
+fn findings(comparison: &Comparison, differences: &Differences) -> Vec<Vec<Finding>> {
+    let findings = (0..comparison.methods.len()).filter_map(|m| against_baseline(comparison, differences, m));
+    groups(findings, |a, b| (&a.bases, &a.found) == (&b.bases, &b.found))
 }
 
 /// All of them where a reader can follow, else those with a method on a Pareto front.

@@ -27,7 +27,7 @@ pub fn elements(
     let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
     let differences = Differences::new(comparison);
     let answer = match comparison.lines.iter().any(|line| line.measured().is_some()) {
-        true => recommendation::sentences(comparison),
+        true => recommendation::sentences(comparison, &differences),
         false => vec!["No cell ran to its end, so there is no answer.".into()],
     };
     // What the answer says is not said again.

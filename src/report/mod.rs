@@ -32,6 +32,7 @@ mod profile;
 mod quality;
 mod ranks;
 mod recommendation;
+mod shapes;
 mod statistics;
 mod swiglu;
 mod table;
@@ -41,6 +42,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod timelines;
+mod trade;
 mod typeset;
 mod units;
 mod updates;

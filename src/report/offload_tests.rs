@@ -1,5 +1,6 @@
 //! Copies, floors and host updates of made-up rows.
 
+use super::super::differences::Differences;
 use super::super::recommendation;
 use super::super::testing::{environment, language_recipe, ok_row};
 use super::*;
@@ -69,7 +70,7 @@ fn tables_by_hand() {
     // 12 · 64² weights, 576 biases and 256 numbers of norms, of 4 bytes, a block: 200 kB. After an update both
     // blocks are loaded in forward, 0.400 ms at 1 GB/s; backward sends two, 0.800 ms at 0.5 GB/s.
     assert_eq!(floor.rows[0], ["naive", "400 µs", "2.00 ms", "5.00x", "800 µs", "2.00 ms", "2.50x", "3.33x"]);
-    let answer = recommendation::sentences(&comparison);
+    let answer = recommendation::sentences(&comparison, &Differences::new(&comparison));
     let overlap = "Overlap takes 50 % less time than naive offload with the same other settings.";
     assert_eq!(answer.last().map(String::as_str), Some(overlap), "{answer:?}");
     // 0 of 30 ms and 10.8 of 30 ms, of at most 12 ms each.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use itertools::Itertools;
 
 use super::table::Comparison;
+use super::units::Unit;
 use crate::measure::Samples;
 use crate::words::text::{names, percent, sentence};
 
@@ -55,6 +56,11 @@ fn change(comparison: &Comparison, method: usize) -> Option<Samples> {
     let lines = comparison.of_method(method).filter(|&i| !comparison.is_baseline(i));
     let ratios = lines.filter_map(|i| comparison.frame.get("perplexity_vs_baseline", i));
     Samples::of(ratios.map(|ratio| ratio - 1.0).collect())
+}
+
+/// A method with its perplexity against its baseline's, where both are known.
+pub fn told(comparison: &Comparison, method: usize) -> Option<String> {
+    Some(text(comparison, &(method, change(comparison, method)?)))
 }
 
 /// A method and its perplexity where there is one shape only.
@@ -169,11 +175,24 @@ fn alone(comparison: &Comparison) -> Option<String> {
     if let [only] = evaluated[..] {
         let lowest = written("lowest_perplexity", only).zip(written("lowest_step", only));
         let lowest = lowest.map(|(value, step)| format!("; it was lowest, {value}, after step {step}"));
+        let end = comparison.frame.get("eval_perplexity", only)?;
+        let before = comparison.lines[only].measured()?.evaluations.first().filter(|of| of.step == 0);
+        let from = before.map(|of| {
+            let way = match end / of.perplexity() - 1.0 {
+                change if change < -BOUND => "fell",
+                change if change > BOUND => "rose",
+                _ => "hardly changed,",
+            };
+            format!("{way} from {} before training to", Unit::Perplexity.write(of.perplexity()))
+        });
+        let predicted = before.map(|of| format!(" ({} before)", Unit::FineShare.write(of.accuracy)));
         return Some(format!(
-            "Held-out perplexity was {} after {} steps, with {} of tokens predicted{}.",
+            "Held-out perplexity {} {} after {} steps, with {} of tokens predicted{}{}.",
+            from.unwrap_or_else(|| "was".into()),
             perplexity(only),
             written("steps", only)?,
             written("eval_accuracy", only)?,
+            predicted.unwrap_or_default(),
             lowest.unwrap_or_default()
         ));
     }
@@ -260,8 +279,12 @@ mod tests {
         let one = language_recipe("");
         assert_eq!(
             of(&one, &[3.0]),
-            ["Held-out perplexity was 20.1 after 40 steps, with 25.0 % of tokens predicted."]
+            [
+                "Held-out perplexity fell from 403 before training to 20.1 after 40 steps, with 25.0 % of tokens \
+                 predicted (0 before)."
+            ]
         );
+        assert!(of(&one, &[6.01])[0].starts_with("Held-out perplexity hardly changed, from 403 before"));
         let sizes = language_recipe("[grid]\n\"train.batch_size\" = [4, 8]\n");
         assert_eq!(
             of(&sizes, &[3.0, 2.0]),

@@ -1,0 +1,66 @@
+//! Answers of made-up rows.
+
+use super::super::testing::{bad_row, language_recipe, learned_row, ok_row, recipe};
+use super::*;
+use crate::recipe::{Cell, Recipe};
+use crate::row::{Row, Status};
+
+fn said(recipe: &Recipe, rows: &[Row]) -> Vec<String> {
+    let comparison = Comparison::new(recipe, rows);
+    sentences(&comparison, &Differences::new(&comparison))
+}
+
+/// The first cell of the fastest method failed, and another seed of it ran.
+#[test]
+fn the_memory_of_a_method_is_that_of_its_cells_that_ran() {
+    let recipe = recipe("[grid]\nseed = [1, 2]\n\"checkpoint.level\" = [0, 1]\n");
+    let row = |cell: &Cell| match (cell.seed, cell.checkpoint.level.number()) {
+        (1, 0.0) => bad_row(cell, Status::Failed, "killed"),
+        (_, level) => ok_row(cell, 0.01 + level, 0.02, (100 << 20) - level as u64),
+    };
+    let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
+    let said = said(&recipe, &rows);
+    assert!(said[0].starts_with("Level 0 takes the least time: 31.0 ms a step"), "{said:?}");
+    assert!(said[0].ends_with(" in 100 MiB."), "{said:?}");
+}
+
+/// e^3 = 20.1 and e^3.1 = 22.2; the second method has 360 of 500 MiB.
+#[test]
+fn a_method_that_learns_less_well_is_told_with_what_it_saves() {
+    let recipe = language_recipe("[grid]\nseed = [1, 2]\n\"train.optimizer.lr\" = [1e-3, 2e-3]\n");
+    let rows = |peak: u64| -> Vec<Row> {
+        let row = |cell: &Cell| {
+            let second = cell.settings()["train.optimizer.lr"] == 2e-3;
+            let end = if second { 3.1 } else { 3.0 };
+            let mut row = learned_row(cell, vec![5.0; 40], &[(0, 6.0, 0.0), (40, end, 0.25)]);
+            row.measurement.as_mut().expect("a measured row").memory.live_peak =
+                if second { peak } else { 500 << 20 };
+            row
+        };
+        recipe.cells.iter().map(row).collect()
+    };
+    assert_eq!(
+        said(&recipe, &rows(360 << 20))[..3],
+        [
+            "No method is as good as lr 0.001 (held-out perplexity at most 3 % above it at every seed); worse: lr 0.002 (11 % \
+             higher, 11 % over 2 seeds).",
+            "Lr 0.001: 66,065 tokens a second (1,032 sequences), 31.0 ms a step, in 500 MiB.",
+            "Lr 0.002, which is not as good as lr 0.001, needs 28 % less memory: 360 MiB, in a time that is not clearly \
+             different (1.00x).",
+        ]
+    );
+    let told = said(&recipe, &rows(495 << 20));
+    assert!(
+        !told.iter().any(|sentence| sentence.contains("less memory")),
+        "a hundredth is no saving: {told:?}"
+    );
+}
+
+#[test]
+fn a_method_alone_is_told_with_what_it_learned() {
+    let recipe = language_recipe("");
+    let rows = [learned_row(&recipe.cells[0], vec![5.0; 40], &[(0, 6.0, 0.0), (40, 3.0, 0.25)])];
+    let said = said(&recipe, &rows);
+    assert!(said[0].starts_with("Held-out perplexity fell from 403 before training to 20.1"), "{said:?}");
+    assert!(said[1].contains("tokens a second"), "{said:?}");
+}

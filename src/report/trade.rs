@@ -1,0 +1,175 @@
+//! Time against memory among the methods of one size: the fastest, the one with the least memory and its price, and which one to
+//! take where.
+
+use itertools::Itertools;
+
+use super::differences::{are_of_one_build, is_slower};
+use super::pareto;
+use super::recommendation::{FEW, memory};
+use super::table::{Comparison, Group};
+use crate::words::Bytes;
+use crate::words::text::{names, percent, ratio, sentence, verb};
+
+/// The most that a step which needs less memory may be longer and still count as equal. Beyond, what may be chance may as well
+/// be the price.
+pub const NEAR: f64 = 1.1;
+/// A step that is longer by less is as long to a reader, also where the difference is no chance.
+const SAME: f64 = 1.01;
+/// Methods to choose among by the free memory.
+const CHOICES: usize = 4;
+
+/// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most.
+fn on_each(comparison: &Comparison, group: &Group) -> &'static str {
+    let line = &comparison.lines[group.lines[0]];
+    match line.cell.parallel.is_alone() {
+        true => "",
+        false if line.row.is_some_and(|row| row.environment.device.id == "cpu") => " on each rank",
+        false => " on each GPU",
+    }
+}
+
+/// The fastest method, the one with the least memory, and which to take by the free memory. `of_good`: only those that learn as
+/// well as the baseline are candidates.
+pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<String> {
+    let problem = candidates[0].problem;
+    let time = pareto::time(comparison);
+    let value = |column: &str, of: &Group| comparison.of_group(column, of).unwrap_or(f64::INFINITY);
+    let written = |column: &str, of: &Group| comparison.written_of_group(column, of).unwrap_or_default();
+    let memory = |of: &Group| format!("{}{}", memory(|column| written(column, of)), on_each(comparison, of));
+    let name = |of: &Group| comparison.said(of.method);
+    let slower = |a: &Group, b: &Group| is_slower(comparison, a, b);
+    // Of times of different builds nothing is known.
+    let alike = |a: &Group, b: &Group| are_of_one_build(comparison, [&a.lines, &b.lines]) && !slower(a, b);
+    let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
+    let label = comparison.problem_label(problem);
+    let at = match comparison.problems() == 1 || label.is_empty() {
+        true => String::new(),
+        false => format!("at {label}, "),
+    };
+    let mut front = pareto::front_of(comparison, candidates.iter().map(|group| (*group).clone()));
+    if front.is_empty() {
+        return Vec::new();
+    }
+    // Of those that are as fast as the fastest, or slower by what may be chance, the one with the least memory.
+    let longer = |group: &Group, than: &Group| value(time, group) / value(time, than);
+    let near = |group: &Group| {
+        let longer = longer(group, &front[0]);
+        longer <= SAME || longer <= NEAR && alike(group, &front[0])
+    };
+    let first = front.iter().rposition(near).unwrap_or(0);
+    let quicker: Vec<Group> = front.drain(..first).collect();
+    let (fastest, least) = (&front[0], &front[front.len() - 1]);
+    let rivals = candidates.iter().filter(|of| of.method != fastest.method && alike(of, fastest));
+    let rivals: Vec<String> = rivals.map(|of| name(of)).collect();
+    let equal = match rivals.as_slice() {
+        [] => String::new(),
+        rivals if rivals.len() > FEW => format!(" (not clearly less than {} others)", rivals.len()),
+        rivals => format!(" (not clearly less than {})", names(rivals)),
+    };
+    let what = match quicker.first() {
+        None => format!("{} {} the least time{equal}", name(fastest), verb(&name(fastest), "takes", "take")),
+        Some(first) => format!(
+            "{} {} the least time, {} {of_what}, but {} not clearly faster than all others; of those that are not \
+             clearly slower, {} {} the least memory",
+            name(first),
+            verb(&name(first), "takes", "take"),
+            written(time, first),
+            verb(&name(first), "is", "are"),
+            name(fastest),
+            verb(&name(fastest), "needs", "need"),
+        ),
+    };
+    let among = if of_good { "of these, " } else { "" };
+    let and_host = |of: &Group| {
+        let columns = ["pinned_bytes", "host_bytes"];
+        let bytes: f64 = columns.iter().filter_map(|column| comparison.of_group(column, of)).sum();
+        if bytes > 0.0 {
+            format!(", and {} of the host's memory", Bytes(bytes as u64))
+        } else {
+            String::new()
+        }
+    };
+    // A sampler's tokens are counted over the whole run, and its steps one by one.
+    let of_run = if time == "step_s_median" { "" } else { " over the whole run" };
+    let first = sentence(&format!(
+        "{among}{at}{what}: {} {of_what}, {} tokens a second{of_run}, in {}{}.",
+        written(time, fastest),
+        written("tokens_per_second", fastest),
+        memory(fastest),
+        and_host(fastest)
+    ));
+    let first = [first].into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
+    if least.method == fastest.method {
+        let there = if at.is_empty() { "" } else { " there" };
+        return vec![first, format!("No other method needs less memory{there}: take {}.", name(fastest))];
+    }
+    let saved = 1.0 - value("live_peak_bytes", least) / value("live_peak_bytes", fastest);
+    let times = ratio(longer(least, fastest));
+    let price = match (slower(least, fastest), alike(least, fastest)) {
+        (true, _) => format!("{times} the time of {}", name(fastest)),
+        (false, true) => {
+            format!("a time that is not clearly longer than that of {} ({times})", name(fastest))
+        }
+        (false, false) => format!("{times} the time of {}, which another build measured", name(fastest)),
+    };
+    let second = format!(
+        "{} {} the least memory{}: {}, {} less, for {price}{}.",
+        sentence(&name(least)),
+        verb(&name(least), "needs", "need"),
+        if of_good { " of them" } else { "" },
+        memory(least),
+        percent(saved),
+        and_host(least)
+    );
+    let room = |of: &Group| {
+        let bytes = written("live_peak_bytes", of);
+        format!("{} where {bytes} are free for tensors{}", name(of), on_each(comparison, of))
+    };
+    let points: Vec<[f64; 2]> =
+        front.iter().map(|of| [value(time, of), value("live_peak_bytes", of)].map(f64::ln)).collect();
+    let chosen = choices(&points);
+    let optimizer = |i: &usize| comparison.lines[front[*i].lines[0]].settings.get("train.optimizer.kind");
+    let unlike = !of_good && !chosen.iter().map(optimizer).all_equal();
+    let learned = unlike.then_some(" They have different optimizers; what they learn was not compared.");
+    let chosen = chosen.into_iter().map(|i| room(&front[i])).join(", else ");
+    vec![first, second, format!("Take {chosen}.{}", learned.unwrap_or_default())]
+}
+
+/// How many times the fastest group's time the baseline takes, where it is one of the candidates.
+fn against_baseline(comparison: &Comparison, candidates: &[&Group], fastest: &Group) -> Option<String> {
+    let base = candidates.iter().find(|group| comparison.is_baseline(group.lines[0]))?;
+    let time = |group: &Group| comparison.of_group(pareto::time(comparison), group);
+    let (name, times) = (comparison.said(base.method), ratio(time(base)? / time(fastest)?));
+    is_slower(comparison, base, fastest)
+        .then(|| format!("{} {} {times} that time.", sentence(&name), verb(&name, "takes", "take")))
+}
+
+/// The points of a front, logarithms of time and memory by rising time, that a reader chooses among: the first, the last, and
+/// those between with which the time is the least in the mean over the memories that may be free.
+fn choices(points: &[[f64; 2]]) -> Vec<usize> {
+    let last = points.len() - 1;
+    if points.len() <= CHOICES {
+        return (0..=last).collect();
+    }
+    let with = |between: Vec<usize>| -> Vec<usize> { [vec![0], between, vec![last]].concat() };
+    // With less memory than one point needs, and as much as the next one does, that one is taken.
+    let time = |chosen: &Vec<usize>| -> f64 {
+        let steps = chosen.windows(2).map(|pair| (points[pair[0]], points[pair[1]]));
+        steps.map(|([_, memory], [time, next])| (memory - next) * time).sum()
+    };
+    let all = (1..last).combinations(CHOICES - 2).map(with);
+    all.min_by(|a, b| time(a).total_cmp(&time(b))).expect("points between the first and the last")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times 1 to 32 and memories 32 to 1: of the four between, the two after the largest steps of memory.
+    #[test]
+    fn a_front_of_many_is_told_by_four() {
+        let front = [[1.0, 32.0], [2.0, 30.0], [3.0, 8.0], [4.0, 7.5], [5.0, 2.0], [32.0, 1.0]];
+        assert_eq!(choices(&front.map(|point| point.map(f64::ln))), [0, 2, 4, 5]);
+        assert_eq!(choices(&[[0.0, 1.0], [1.0, 0.0]]), [0, 1]);
+    }
+}
