@@ -42,7 +42,7 @@ fn a_question_and_its_answer_stand_above_every_figure() {
     let (pages, _) = set(&document).expect("a document");
     let mut found = Vec::new();
     placed(&pages.pages()[0].frame, Abs::zero(), &mut found);
-    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found.sort_by_key(|(y, _)| *y);
     let order: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
     let place =
         |text: &str| order.iter().position(|of| *of == text).unwrap_or_else(|| panic!("{text}: {order:?}"));

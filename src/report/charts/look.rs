@@ -15,7 +15,7 @@ const COLORS: [RGBColor; 8] = [
     RGBColor(140, 105, 60),
 ];
 /// From one upright stroke to the next, in pixels.
-const STEP: usize = 5;
+const STEP: usize = 7;
 
 /// One of these; each is told from the others by its pattern where they have the same.
 pub fn method_color(method: usize) -> RGBColor {
@@ -123,6 +123,6 @@ mod tests {
         let over = |pattern: Pattern| pattern.over((10, 2), (22, 8));
         assert!(over(Pattern::Plain).is_empty());
         assert_eq!(over(Pattern::Level), [(10, 4), (22, 4), (22, 6), (10, 6)]);
-        assert_eq!(over(Pattern::Upright), [(10, 2), (10, 8), (15, 8), (15, 2), (20, 2), (20, 8)]);
+        assert_eq!(over(Pattern::Upright), [(10, 2), (10, 8), (17, 8), (17, 2)]);
     }
 }
