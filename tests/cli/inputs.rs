@@ -174,6 +174,17 @@ fn one_text_file_trains_where_nothing_is_evaluated() {
 }
 
 #[test]
+fn evaluations_that_read_their_text_repeatedly_say_so() {
+    for (batches, repeatedly) in [(2, false), (900, true)] {
+        let recipe = format!("{SMALL}[eval]\nevery = 5\nbatches = {batches}\n");
+        let place = Place::new(&recipe.replace("seq_len = 16", "seq_len = 4"));
+        place.runner(&["run", "recipe.toml"]).exits(0);
+        let way = place.rows().remove(0)["measurement"]["paths"]["evaluation"].clone();
+        assert_eq!(way.as_str().is_some_and(|way| way.contains("eval.batches = 900")), repeatedly, "{way}");
+    }
+}
+
+#[test]
 fn held_out_text_that_is_too_short_matters_to_those_who_evaluate() {
     for sampler in ["", "sampler = \"padded\"\n"] {
         let recipe = on_text("text").replace("[train]", &format!("{sampler}[train]"));
