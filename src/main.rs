@@ -12,13 +12,17 @@ use runner::commands::run::{self, RunArgs};
 use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge};
+use runner::run::{
+    EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge, require_threads,
+};
 use runner::words::streams::{self, tell};
 use runner::words::text::counted;
 use runner::{report, train};
 
 fn main() -> ExitCode {
-    execute(Cli::parse().command).unwrap_or_else(|error| failure(&error))
+    let command = Cli::parse().command;
+    let threads = require_threads(&|name| std::env::var(name).ok());
+    threads.and_then(|()| execute(command)).unwrap_or_else(|error| failure(&error))
 }
 
 fn execute(command: Command) -> Result<ExitCode> {

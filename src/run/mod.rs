@@ -22,6 +22,7 @@ mod store;
 mod summary;
 #[cfg(test)]
 pub(crate) mod testing;
+mod threads;
 mod variables;
 mod verdict;
 
@@ -40,3 +41,4 @@ pub use schedule::{Session, run_cells};
 pub use shard::Shard;
 pub use store::{Loaded, Store};
 pub use summary::Summary;
+pub use threads::require_threads;
