@@ -4,6 +4,7 @@ mod again;
 mod bars;
 mod build;
 mod child_output;
+mod claim;
 mod environment;
 mod executor;
 mod interrupt;
