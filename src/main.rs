@@ -101,12 +101,17 @@ fn measure<E: Executor>(
         return Ok(ExitCode::SUCCESS);
     }
     let executor = executor()?;
-    let store = Store::open(&args.results, recipe, &device)?;
+    let (store, unwritable) = run::open(args, recipe, options)?;
     tell(plan);
     let summary = run::run_cells(recipe, &store, &executor, options, args.trace)?;
     drop(executor);
-    if !summary.interrupted {
-        print(&write_report(store.folder(), &store.results(recipe, &|text| tell(text))?)?)?;
+    match unwritable {
+        _ if summary.interrupted => {}
+        None => print(&write_report(store.folder(), &store.results(recipe, &|text| tell(text))?)?)?,
+        Some(why) => {
+            print(&run::table(recipe, &store)?)?;
+            tell(format!("nothing was left to measure; the report stays as it is: {why}"));
+        }
     }
     if args.trace {
         tell(format!("`runner profile {}` shows where the time of a step went", store.folder().display()));

@@ -97,6 +97,17 @@ fn run_on_a_full_disk(place: &Place) -> Ended {
 }
 
 #[test]
+fn a_finished_recipe_needs_no_folder_that_can_be_written_to() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let before = contents(&place.results());
+    let ended = run_on_a_full_disk(&place).exits(0);
+    let parts = ["0 measured, 4 finished earlier", "the report stays as it is: cannot write results to"];
+    assert!(ended.says(&parts).out.contains("baseline"), "the table is printed");
+    assert!(contents(&place.results()) == before, "nothing is written");
+}
+
+#[test]
 fn a_half_written_row_is_kept_aside_and_measured_again() {
     let place = Place::new(TINY);
     place.runner(&["run", "recipe.toml"]).exits(0);
