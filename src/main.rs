@@ -12,13 +12,17 @@ use runner::commands::run::{self, RunArgs};
 use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge};
+use runner::run::{
+    EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge, require_threads,
+};
 use runner::words::streams::{self, tell};
 use runner::words::text::counted;
 use runner::{report, train};
 
 fn main() -> ExitCode {
-    execute(Cli::parse().command).unwrap_or_else(|error| failure(&error))
+    let command = Cli::parse().command;
+    let threads = require_threads(&|name| std::env::var(name).ok());
+    threads.and_then(|()| execute(command)).unwrap_or_else(|error| failure(&error))
 }
 
 fn execute(command: Command) -> Result<ExitCode> {
@@ -97,12 +101,17 @@ fn measure<E: Executor>(
         return Ok(ExitCode::SUCCESS);
     }
     let executor = executor()?;
-    let store = Store::open(&args.results, recipe, &device)?;
+    let (store, unwritable) = run::open(args, recipe, options)?;
     tell(plan);
     let summary = run::run_cells(recipe, &store, &executor, options, args.trace)?;
     drop(executor);
-    if !summary.interrupted {
-        print(&write_report(store.folder(), &store.results(recipe, &|text| tell(text))?)?)?;
+    match unwritable {
+        _ if summary.interrupted => {}
+        None => print(&write_report(store.folder(), &store.results(recipe, &|text| tell(text))?)?)?,
+        Some(why) => {
+            print(&run::table(recipe, &store)?)?;
+            tell(format!("nothing was left to measure; the report stays as it is: {why}"));
+        }
     }
     if args.trace {
         tell(format!("`runner profile {}` shows where the time of a step went", store.folder().display()));

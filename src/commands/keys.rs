@@ -3,7 +3,7 @@
 use miette::{Result, miette};
 
 use crate::recipe::keys::all;
-use crate::recipe::reference;
+use crate::recipe::{reference, whole};
 use crate::words::nearest;
 
 /// The keys whose path begins with `prefix`, as a table for a terminal.
@@ -15,7 +15,8 @@ pub fn table(prefix: &str) -> Result<String> {
     if !table.is_empty() {
         return Ok(table);
     }
-    let known: Vec<&str> = all().iter().flat_map(|entry| [entry.path.as_str(), entry.section.path]).collect();
+    let of_cells = all().iter().flat_map(|entry| [entry.path.as_str(), entry.section.path]);
+    let known: Vec<&str> = of_cells.chain(whole::KEYS.iter().map(|(key, _)| whole::path(key))).collect();
     let help = nearest(prefix, &known)
         .map_or("`runner keys` lists all".into(), |best| format!("did you mean {best}?"));
     Err(miette!(help = help, "no key of a recipe begins with {prefix}"))

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use itertools::Itertools;
-use miette::{IntoDiagnostic, Result};
+use miette::{IntoDiagnostic, Report, Result};
 
 use super::SetArgs;
 use crate::recipe::Recipe;
-use crate::row::Status;
+use crate::report;
+use crate::row::{Row, Status};
 use crate::run::{self, Executor, Launched, Options, Session, Shard, Store, Summary};
 use crate::words::streams::tell;
 
@@ -65,26 +66,73 @@ pub fn run_cells(
     )
 }
 
+/// What is left to do of a recipe.
+struct Left {
+    /// The numbers of the cells that would run.
+    missing: Vec<usize>,
+    /// Of all of these cells.
+    processes: usize,
+    /// Rows that would stay.
+    kept: Vec<Row>,
+    none_chosen: bool,
+}
+
+impl Left {
+    fn of(store: &Store, recipe: &Recipe, options: &Options) -> Result<Self> {
+        let mut rows = store.peek(&recipe.cells, &|text| tell(text))?;
+        let (mut missing, mut processes, mut kept) = (Vec::new(), 0, Vec::new());
+        let chosen = options.choose(recipe.cells.len())?;
+        let none_chosen = chosen.is_empty();
+        for position in chosen.into_iter().filter(|position| !recipe.elsewhere.contains_key(position)) {
+            let (wanted, finished): (Vec<_>, Vec<_>) =
+                rows[position].drain(..).partition(|row| options.wants(row.as_ref()));
+            // A cell one of whose processes did not end well is not measured again.
+            let ended_badly = finished.iter().flatten().any(|row| row.status != Status::Ok);
+            if !wanted.is_empty() && !ended_badly {
+                missing.push(position + 1);
+                processes += wanted.len();
+            }
+            kept.extend(finished.into_iter().flatten());
+        }
+        Ok(Self { missing, processes, kept, none_chosen })
+    }
+}
+
+/// The results folder; with the reason, where it cannot be written to and nothing is left to write there but the report.
+///
+/// # Errors
+/// That it cannot be written to, where something is left.
+pub fn open(args: &RunArgs, recipe: &Recipe, options: &Options) -> Result<(Store, Option<Report>)> {
+    let device = recipe.device().info();
+    let why = match Store::open(&args.results, recipe, &device) {
+        Ok(store) => return Ok((store, None)),
+        Err(why) => why,
+    };
+    let store = Store::at(&args.results, recipe, &device);
+    match Left::of(&store, recipe, options) {
+        Ok(Left { missing, kept, .. }) if missing.is_empty() && !kept.is_empty() && !args.trace => {
+            Ok((store, Some(why)))
+        }
+        _ => Err(why),
+    }
+}
+
+/// The table of the rows of a folder that is not written to.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn table(recipe: &Recipe, store: &Store) -> Result<String> {
+    let rows = store.peek(&recipe.cells, &|text| tell(text))?;
+    let rows: Vec<Row> = rows.into_iter().flatten().flatten().collect();
+    Ok(report::terminal_table(recipe, &rows))
+}
+
 /// `--dry-run`: the numbers of the cells that would run.
 ///
 /// # Errors
 /// When a chosen cell does not exist, or the results cannot be read.
 pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<String> {
-    let rows = store.peek(&recipe.cells, &|text| tell(text))?;
-    let (mut missing, mut processes, mut kept) = (Vec::new(), 0, Vec::new());
-    let chosen = options.choose(recipe.cells.len())?;
-    let none_chosen = chosen.is_empty();
-    for position in chosen.into_iter().filter(|position| !recipe.elsewhere.contains_key(position)) {
-        let (wanted, finished): (Vec<_>, Vec<_>) =
-            rows[position].iter().map(Option::as_ref).partition(|row| options.wants(*row));
-        // A cell one of whose processes did not end well is not measured again.
-        let ended_badly = finished.iter().flatten().any(|row| row.status != Status::Ok);
-        if !wanted.is_empty() && !ended_badly {
-            missing.push(position + 1);
-            processes += wanted.len();
-        }
-        kept.extend(finished.into_iter().flatten());
-    }
+    let Left { missing, processes, kept, none_chosen } = Left::of(store, recipe, options)?;
     let of_each = if processes > missing.len() { format!(", {processes} processes") } else { String::new() };
     let mut text = match missing.len() {
         0 if none_chosen => format!("nothing to run: this shard has none of {} cells", recipe.cells.len()),
@@ -92,7 +140,7 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
         0 => "nothing to run: every chosen cell that can run here is finished".to_string(),
         n => format!("would run {n} of {} cells{of_each}: {}", recipe.cells.len(), missing.iter().join(", ")),
     };
-    let stale = run::stale_notice(kept.into_iter());
+    let stale = run::stale_notice(kept.iter());
     stale.into_iter().for_each(|notice| text += &format!("\n{notice}"));
     Ok(text)
 }
@@ -125,7 +173,6 @@ mod tests {
     use super::*;
     use crate::device::Target;
     use crate::recipe::Source;
-    use crate::row::Row;
     use crate::run::testing;
     use crate::words::DeviceId;
 

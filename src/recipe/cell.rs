@@ -146,7 +146,8 @@ impl Cell {
 
     /// Whether no rule refuses it on its device, which `target` has.
     pub fn is_permitted(&self, target: &Target) -> bool {
-        rules::check(self, |_| false).is_ok() && rules::on_device(self, self.device_id(), target).is_ok()
+        rules::check(self, |_| false).is_ok()
+            && rules::on_device(self, self.device_id(), target, |_| false).is_ok()
     }
 
     /// The cell with as many resident blocks as its estimate has room for in `limit` bytes of its device, where the

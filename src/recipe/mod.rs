@@ -21,6 +21,7 @@ mod sections;
 mod set;
 mod stages;
 mod tagged;
+pub mod whole;
 mod written;
 
 use std::collections::BTreeMap;

@@ -76,7 +76,7 @@ pub(super) fn from_table<'i>(
     let mut missing = None;
     if let Some(target) = target {
         let found = target.resolve(&cell.device).and_then(|device| {
-            let checked = rules::on_device(&cell, device, target);
+            let checked = rules::on_device(&cell, device, target, |key| place(key).is_some());
             cell.device = device.to_string();
             checked
         });

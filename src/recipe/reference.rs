@@ -1,11 +1,12 @@
 //! The key table for people: `runner keys` in a terminal, and `docs/recipe.md`.
 
 use super::keys::{self, Entry};
+use super::whole;
 use crate::words::key::DefaultValue;
 use crate::words::values::Values;
 use crate::words::{Key, Section, text};
 
-/// What stands before the tables in `docs/recipe.md`: the keys of a recipe that are no cell's.
+/// What stands before the tables in `docs/recipe.md`.
 const INTRODUCTION: &str = include_str!("reference.md");
 
 /// The keys whose path begins with `prefix`; empty where there are none.
@@ -18,8 +19,10 @@ pub fn table(prefix: &str) -> String {
         let Entry { path, section, key, .. } = entry;
         vec![path.clone(), with, values(section, key), default(key), key.doc.into()]
     };
-    let lines: Vec<Vec<String>> =
-        keys::all().iter().filter(|entry| entry.path.starts_with(prefix)).map(line).collect();
+    let of_whole = whole::KEYS.iter().filter(|(key, _)| whole::path(key).starts_with(prefix));
+    let of_whole = of_whole.map(|(key, doc)| [key, "", "", "", doc].map(String::from).to_vec());
+    let of_cells = keys::all().iter().filter(|entry| entry.path.starts_with(prefix)).map(line);
+    let lines: Vec<Vec<String>> = of_whole.chain(of_cells).collect();
     if lines.is_empty() {
         return String::new();
     }
@@ -28,7 +31,8 @@ pub fn table(prefix: &str) -> String {
 
 /// The whole reference, as Markdown.
 pub fn markdown() -> String {
-    let mut out = INTRODUCTION.to_string();
+    let mut out = format!("{INTRODUCTION}\n| key | |\n|---|---|\n");
+    whole::KEYS.iter().for_each(|(key, doc)| out += &format!("| `{key}` | {doc} |\n"));
     let mut last = None;
     for section in keys::sections() {
         if section.kind.is_none() && last != Some(section.path) {
@@ -69,10 +73,9 @@ fn values(section: &Section, key: &Key) -> String {
         Values::Bool => "true, false".into(),
         Values::Words(words) => or(&quoted(words)),
         Values::Kinds => or(&quoted(&keys::kinds(section.path, key.name))),
-        Values::Whole { least, most } if most < 1000 => format!("a whole number from {least} to {most}"),
-        Values::Whole { least, .. } => format!("a whole number from {least} on"),
-        Values::WholeOr { least, words, .. } => {
-            format!("a whole number from {least} on, or {}", or(&quoted(words)))
+        Values::Whole { least, most } => format!("a whole number from {least} to {most}"),
+        Values::WholeOr { least, most, words } => {
+            format!("a whole number from {least} to {most}, or {}", or(&quoted(words)))
         }
         Values::Number(range) => range.describe().into(),
         Values::Scale => "a number above 0".into(),
@@ -115,5 +118,10 @@ mod tests {
         let table = table("train.optimizer.weight");
         assert!(table.contains("kind = \"sgd\"") && table.contains("kind = \"adamw\""), "{table}");
         assert!(!table.contains("train.optimizer.lr") && super::table("trian").is_empty());
+        for (prefix, says) in
+            [("title", "What the report is called"), ("grid", "[grid]"), ("report.b", "baseline")]
+        {
+            assert!(super::table(prefix).contains(says), "{prefix}");
+        }
     }
 }

@@ -5,8 +5,10 @@ mod generate;
 mod graph;
 mod inference;
 mod offload;
+mod operators;
 mod optimizer;
 mod parallel;
+mod schedule;
 mod sizes;
 mod task;
 mod tuning;
@@ -19,7 +21,6 @@ use crate::data::{Data, Rows, Split, TokenizerSource};
 use crate::device::Target;
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
-use crate::ops::{Level, Operator};
 use crate::params::save::check_free;
 use crate::recipe::Folders;
 use crate::residence::Memory;
@@ -40,7 +41,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         generate::check,
         graph::check,
         inference::check,
-        operators,
+        operators::check,
         scaler,
         optimizer::check,
         histogram,
@@ -55,6 +56,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.measure.check()?;
     tuning::saving(cell)?;
     parallel::check(cell, &written)?;
+    schedule::check(cell)?;
     task::check(cell, &written)?;
     Rule::refuse_if(
         sampler.num_workers == 0 && written("data.prefetch_factor"),
@@ -65,9 +67,22 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
 }
 
 /// What cannot run on `device`, which is the cell's own or what `"auto"` means here.
-pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Checked {
+/// `written`: whether a dotted key stands in the recipe.
+pub(super) fn on_device(
+    cell: &Cell,
+    device: DeviceId,
+    target: &Target,
+    written: impl Fn(&str) -> bool,
+) -> Checked {
     parallel::on_device(cell, device, target)?;
     match device {
+        // The default is for every device.
+        DeviceId::Cpu if cell.ops.fused_attention && written("ops.fused_attention") => Err(needs_gpu(
+            cell,
+            &["ops.fused_attention"],
+            "ops.fused_attention = true has no effect on the CPU: the fused kernels are CUDA's",
+            "remove ops.fused_attention, or set device = \"cuda:0\"",
+        )),
         DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => Err(needs_gpu(
             cell,
             &["precision.compute"],
@@ -133,35 +148,6 @@ pub(super) fn files(cell: &Cell) -> Checked {
         task.check_files(u64::from(cell.seed))?;
     }
     cell.data.check_files(cell.eval.is_some())
-}
-
-/// `[ops]` and `[checkpoint]` with `[model]` and `[offload]`.
-fn operators(cell: &Cell) -> Checked {
-    let has = cell.model.operator_names();
-    let unused = |(name, way): &(&str, Operator)| *way == Operator::Plain && !has.contains(name);
-    if let Some((name, _)) = cell.ops.all().into_iter().find(unused) {
-        const KEYS: [&str; 6] =
-            ["ops.swiglu", "ops.attention", "ops.loss", "ops.norm", "ops.rope", "ops.gelu"];
-        let key = KEYS.into_iter().find(|key| key.ends_with(name)).unwrap_or("ops");
-        return Err(Rule::new(
-            &[key],
-            format!("ops.{name} = \"plain\" has no effect: this network does not have that operator"),
-            format!("remove ops.{name}"),
-        ));
-    }
-    let level = cell.checkpoint.level;
-    Rule::refuse_if(
-        cell.ops.swiglu == Operator::Plain && level != Level::Keep,
-        &["checkpoint.level", "ops.swiglu"],
-        format!("checkpoint.level = {level} has no effect with ops.swiglu = \"plain\""),
-        "plain autodiff decides by itself what it keeps: use level 0 with it, or ops.swiglu = \"custom\"",
-    )?;
-    Rule::refuse_if(
-        !has.contains(&"swiglu") && level != Level::Keep,
-        &["checkpoint.level"],
-        "checkpoint.level is a choice of the SwiGLU operator, which this network does not have",
-        "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
-    )
 }
 
 /// `precision.scaler` with `train.optimizer` and `[offload]`.

@@ -22,7 +22,11 @@ fn parse(text: &str) -> Result<Recipe, RecipeError> {
 }
 
 pub fn recipe(extra: &str) -> Recipe {
-    parse(&format!("{BASE}{extra}")).unwrap_or_else(|e| panic!("{}", draw(&e)))
+    recipe_of(&format!("{BASE}{extra}"))
+}
+
+pub fn recipe_of(text: &str) -> Recipe {
+    parse(text).unwrap_or_else(|e| panic!("{}", draw(&e)))
 }
 
 /// The error as a user sees it.

@@ -210,7 +210,9 @@ pub fn profile(
         all.iter().filter_map(|(line, row)| Some((*line, *row, trace(folder, &row.key)?))).collect();
     let list = |(line, row, _): &(&Line, &Row, _)| format!("{}: {}", row.key, comparison.title(line));
     let listed = traced.iter().map(list).collect::<Vec<_>>().join("\n");
-    let again = format!("run it again with a trace: runner run {} --trace --force", recipe.path.display());
+    // Where the recipe lies is known to nobody here.
+    let again =
+        format!("`runner run` of its recipe, {}.toml, with --trace --force records one", recipe.name());
     let found: Vec<_> =
         traced.into_iter().filter(|(_, row, _)| key.is_none_or(|key| row.key == key)).collect();
     let (line, row, activities) = match (found.len(), key) {

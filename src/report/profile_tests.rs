@@ -141,8 +141,10 @@ fn the_cell_that_is_meant_is_found_or_those_that_there_are_are_named() {
     std::fs::remove_file(file).expect("it is there");
     let missing = text(Some(&rows[0].key), folder, &recipe, &rows).expect_err("no trace");
     assert!(
-        missing.contains("has no trace; run it again with a trace: runner run recipes/levels.toml --trace")
+        missing.contains("has no trace; `runner run` of its recipe, levels.toml, with --trace"),
+        "{missing}"
     );
+    assert!(!missing.contains("recipes/"), "it may lie elsewhere: {missing}");
     assert!(text(None, folder, &recipe, &rows).expect_err("no trace").contains("no cell of"));
 
     let (folder, recipe, rows) = traced("[grid]\n\"checkpoint.level\" = [0, 1]\n", &step());

@@ -175,6 +175,12 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
     all
 }
 
+/// The first of the files that a cell reads which is not there, with the dotted key that names it.
+pub fn missing(cell: &Cell) -> Option<(&'static str, PathBuf)> {
+    let missing = reads(cell).into_iter().find(|(_, reads)| !reads.root().exists());
+    missing.map(|(key, reads)| (key, reads.root().to_path_buf()))
+}
+
 impl Reads {
     fn root(&self) -> &Path {
         match self {

@@ -4,6 +4,7 @@ mod again;
 mod bars;
 mod build;
 mod child_output;
+mod claim;
 mod environment;
 mod executor;
 mod interrupt;
@@ -22,6 +23,7 @@ mod store;
 mod summary;
 #[cfg(test)]
 pub(crate) mod testing;
+mod threads;
 mod variables;
 mod verdict;
 
@@ -40,3 +42,4 @@ pub use schedule::{Session, run_cells};
 pub use shard::Shard;
 pub use store::{Loaded, Store};
 pub use summary::Summary;
+pub use threads::require_threads;

@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use super::child_output::Lines;
 use super::executor::{Executor, Job, Outcome};
 use super::ranks::{self, Process};
+use super::threads::THREADS;
 use super::verdict;
 use crate::train::protocol::{Advance, Request};
 
@@ -27,9 +28,6 @@ const MALLOC: (&str, &str) = (
     "GLIBC_TUNABLES",
     "glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1",
 );
-
-/// The number of threads over which operators on a CPU divide their work.
-const THREADS: &str = "RAYON_NUM_THREADS";
 
 /// NCCL's settings, unless the user has set them: multicast over NVLink needs rights that containers seldom have, and NCCL's
 /// log must not mix with the events on standard output.

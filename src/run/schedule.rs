@@ -1,5 +1,6 @@
 //! [`run_cells`]: measures missing cells one by one, and saves each row at once.
 
+mod files;
 mod notices;
 
 use std::collections::HashMap;
@@ -104,6 +105,7 @@ impl<'a> Run<'a> {
                 && self.is_due(position, process)
         };
         let todo: Vec<(usize, usize)> = self.in_turns().filter(wanted).collect();
+        self.require_files(&todo)?;
         self.notice_missing();
         self.notice_untraced();
         let labels: Vec<Label> = todo.iter().map(|turn| self.label(*turn)).collect();

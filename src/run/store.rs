@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use miette::{Result, miette};
 use rayon::prelude::*;
 
+use super::claim::require_own;
 use super::results::Results;
 use super::row_files::{Files, move_aside, other_notices, read_row, read_rows};
 use crate::device::DeviceInfo;
@@ -49,9 +50,10 @@ impl Store {
     /// Makes the folder, checks that it can be written to, and writes the recipe into it.
     ///
     /// # Errors
-    /// When the folder cannot be made or written to; names the path.
+    /// When the folder cannot be made or written to, or is another recipe's; names the path.
     pub fn open(results_root: &Path, recipe: &Recipe, device: &DeviceInfo) -> Result<Self> {
         let store = Self::at(results_root, recipe, device);
+        require_own(&store, recipe)?;
         let rows = store.rows();
         let prove = || -> io::Result<()> {
             fs::create_dir_all(&rows)?;
@@ -221,7 +223,7 @@ impl Store {
         fs::create_dir_all(self.folder.join(TRACES))
     }
 
-    fn rows(&self) -> PathBuf {
+    pub(super) fn rows(&self) -> PathBuf {
         self.folder.join(ROWS)
     }
 }

@@ -30,7 +30,8 @@ pub struct Outcome {
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = outcome.measured;
-    let Results { evaluations, answers, continuations, host_updates, graph } = outcome.results;
+    let Results { evaluations, answers, continuations, host_updates, graph, evaluation } = outcome.results;
+    let ways = [("graph", graph), ("evaluation", evaluation)];
     let run_seconds = outcome.run_seconds;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
@@ -79,7 +80,10 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         memory,
         resident_blocks,
         crossings,
-        paths: paths(cell).into_iter().chain(graph.map(|way| ("graph".into(), way))).collect(),
+        paths: paths(cell)
+            .into_iter()
+            .chain(ways.into_iter().filter_map(|(part, way)| Some((part.into(), way?))))
+            .collect(),
         resumed: outcome.resumed,
         ranks: outcome.ranks,
         prepare_seconds,

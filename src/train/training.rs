@@ -37,6 +37,9 @@ pub struct Results {
     /// How forward and backward ran, if `train.graph` is set; known at the end.
     #[serde(skip)]
     pub graph: Option<String>,
+    /// See [`Training::repeated_text`]; known at the end.
+    #[serde(skip)]
+    pub evaluation: Option<String>,
 }
 
 pub struct Training<'a, N: Build> {
@@ -225,7 +228,7 @@ impl<'a, N: Build> Training<'a, N> {
     }
 
     pub fn into_results(self) -> Results {
-        let graph = self.current().graph_path();
-        Results { graph, ..self.results }
+        let (graph, evaluation) = (self.current().graph_path(), self.repeated_text());
+        Results { graph, evaluation, ..self.results }
     }
 }

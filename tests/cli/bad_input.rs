@@ -1,6 +1,6 @@
 //! Bad input through the binary: a clear error, the right exit code, and nothing lost.
 
-use crate::place::{Ended, Place, TINY, files, runner};
+use crate::place::{Ended, Place, TINY, contents, files, runner};
 
 /// Exit code 2, the message, and no trace of a run.
 #[track_caller]
@@ -79,6 +79,12 @@ fn a_full_disk_is_an_error_and_keeps_earlier_rows() {
     place.runner(&["run", "recipe.toml", "--cell", "1"]).exits(0);
     let row = place.row_files().remove(0);
     let before = std::fs::read(&row).expect("the row is there");
+    run_on_a_full_disk(&place).exits(1).says(&["cannot write results to", "free some space"]);
+    assert_eq!(std::fs::read(&row).expect("the row is still there"), before);
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["3 measured, 1 finished earlier"]);
+}
+
+fn run_on_a_full_disk(place: &Place) -> Ended {
     let output = std::process::Command::new("bash")
         .arg("-c")
         .arg("trap '' XFSZ; ulimit -f 1; exec \"$0\" run recipe.toml")
@@ -87,9 +93,18 @@ fn a_full_disk_is_an_error_and_keeps_earlier_rows() {
         .env("TMPDIR", place.path())
         .output()
         .expect("bash starts");
-    Ended::from(output).exits(1).says(&["cannot write results to", "free some space"]);
-    assert_eq!(std::fs::read(&row).expect("the row is still there"), before);
-    place.runner(&["run", "recipe.toml"]).exits(0).says(&["3 measured, 1 finished earlier"]);
+    Ended::from(output)
+}
+
+#[test]
+fn a_finished_recipe_needs_no_folder_that_can_be_written_to() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let before = contents(&place.results());
+    let ended = run_on_a_full_disk(&place).exits(0);
+    let parts = ["0 measured, 4 finished earlier", "the report stays as it is: cannot write results to"];
+    assert!(ended.says(&parts).out.contains("baseline"), "the table is printed");
+    assert!(contents(&place.results()) == before, "nothing is written");
 }
 
 #[test]
@@ -183,6 +198,25 @@ fn the_rows_of_another_recipe_in_a_folder_are_named_and_left_out() {
     let ended = place.runner(&["report", &folder]).exits(0);
     let ended = ended.says(&["2 rows of other cells or of other input files were left as they are"]);
     assert!(ended.out.contains("batch size 4") && !ended.out.contains("batch size 6"), "{}", ended.out);
+}
+
+#[test]
+fn two_recipes_of_one_file_name_do_not_share_a_results_folder() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let before = contents(&place.results());
+    std::fs::create_dir(place.path().join("b")).expect("a folder");
+    let other = TINY.replace("tiny", "another").replace("[2, 4]", "[6]");
+    place.write("b/recipe.toml", &other);
+    let parts = ["has the results of another recipe recipe.toml", "\"tiny\"", "\"another\"", "--results DIR"];
+    place.runner(&["run", "b/recipe.toml"]).exits(1).says(&parts);
+    assert!(contents(&place.results()) == before, "nothing is written");
+    place.runner(&["run", "b/recipe.toml", "--results", "b"]).exits(0).says(&["2 measured"]);
+    // A recipe whose title is changed, or whose cells are, is the same.
+    place.write("recipe.toml", &TINY.replace("tiny", "small"));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["0 measured"]);
+    place.write("recipe.toml", &TINY.replace("tiny", "small").replace("[2, 4]", "[6]"));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["2 measured"]);
 }
 
 /// Names with the characters that mean something in HTML, LaTeX, Markdown, CSV and Typst.

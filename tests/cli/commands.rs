@@ -200,6 +200,8 @@ fn keys_and_their_schema_are_printed() {
         .runner(&["keys", "trian"])
         .exits(1)
         .says(&["no key of a recipe begins with trian", "did you mean train"]);
+    place.runner(&["keys", "title"]).exits(0).says(&["What the report is called"]);
+    place.runner(&["keys", "questoin"]).exits(1).says(&["did you mean question"]);
     let reference = place.runner(&["keys", "--markdown"]).exits(0);
     assert_eq!(reference.out, include_str!("../../docs/recipe.md"));
     let schema = place.runner(&["schema"]).exits(0);

@@ -192,3 +192,12 @@ fn a_killed_cell_goes_on_from_its_state_on_a_gpu() {
     need_gpu();
     goes_on_from_its_state("cuda:0");
 }
+
+#[test]
+fn more_threads_than_a_machine_can_run_are_refused_at_once() {
+    let place = Place::new(TINY);
+    let output = place.command(&["run", "recipe.toml"]).env("RAYON_NUM_THREADS", "1000000").output();
+    let ended = Ended::from(output.expect("the binary starts"));
+    ended.exits(1).says(&["RAYON_NUM_THREADS asks for 1000000 threads", "set RAYON_NUM_THREADS to"]);
+    assert!(!place.path().join("results").exists(), "nothing runs");
+}

@@ -170,7 +170,42 @@ fn one_text_file_trains_where_nothing_is_evaluated() {
     // A recipe for another machine, where the text is.
     place.write("recipe.toml", &on_text("elsewhere"));
     place.runner(&["check", "recipe.toml"]).exits(0);
-    failed(&place, &["cannot read the corpus elsewhere"]);
+    place
+        .runner(&["run", "recipe.toml"])
+        .exits(1)
+        .says(&["nothing was measured", "data.corpus = \"elsewhere\""]);
+}
+
+/// Every cell would fail for the same reason.
+#[test]
+fn files_that_are_not_there_are_named_before_the_first_cell_runs() {
+    let grid = "[grid]\n\"train.batch_size\" = [1, 2]\n";
+    let place = Place::new(&format!("{}{grid}", on_text("wiki")));
+    let here = place.path().canonicalize().expect("it is there");
+    let parts = ["data.corpus = \"wiki\"", here.to_str().expect("UTF-8"), "--set data.corpus=PATH"];
+    let ended = place.runner(&["run", "recipe.toml"]).exits(1).says(&parts);
+    assert!(!ended.err.contains("cell 1/2: "), "{}", ended.err);
+    assert!(place.row_files().is_empty());
+    // What does not read them runs.
+    let grid = "[[grid]]\n\"train.batch_size\" = [1, 2]\n[[grid]]\n\"data.corpus\" = \"generated\"\n\"data.size\" = \"100 KiB\"\n";
+    place.write("recipe.toml", &format!("{}{grid}", on_text("wiki")));
+    let parts = ["2 cells will fail", "data.corpus = \"wiki\"", "3 measured", "2 failed"];
+    place.runner(&["run", "recipe.toml"]).exits(1).says(&parts);
+    // Once they are there all is well.
+    std::fs::create_dir(place.path().join("wiki")).expect("a folder");
+    place.write("wiki/train.txt", &sentences(400));
+    place.runner(&["run", "recipe.toml", "--retry-failed"]).exits(0).says(&["2 measured"]);
+}
+
+#[test]
+fn evaluations_that_read_their_text_repeatedly_say_so() {
+    for (batches, repeatedly) in [(2, false), (900, true)] {
+        let recipe = format!("{SMALL}[eval]\nevery = 5\nbatches = {batches}\n");
+        let place = Place::new(&recipe.replace("seq_len = 16", "seq_len = 4"));
+        place.runner(&["run", "recipe.toml"]).exits(0);
+        let way = place.rows().remove(0)["measurement"]["paths"]["evaluation"].clone();
+        assert_eq!(way.as_str().is_some_and(|way| way.contains("eval.batches = 900")), repeatedly, "{way}");
+    }
 }
 
 #[test]

@@ -60,7 +60,9 @@ fn what_names_no_trace_is_answered_with_what_to_do() {
     place.runner(&["run", "recipe.toml", "--cell", "1", "--cell", "2"]).exits(0);
     let folder = place.results();
     let profile = |path: &std::path::Path| place.runner(&["profile", path.to_str().expect("UTF-8")]);
-    profile(&folder).exits(1).says(&["no cell of", "runner run recipes/recipe.toml --trace --force"]);
+    profile(&folder)
+        .exits(1)
+        .says(&["no cell of", "`runner run` of its recipe, recipe.toml, with --trace --force"]);
     let row = place.row_files().remove(0);
     profile(&row).exits(1).says(&["has no trace", "--trace --force"]);
     place.runner(&["run", "recipe.toml", "--cell", "1", "--cell", "2", "--trace", "--force"]).exits(0);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor, TensorData};
+use itertools::Itertools;
 
 use super::{LinearLayer, Masks, Matrix, Method, Tunes};
 use crate::ops::cost::{Cost, Setting};
@@ -127,6 +128,14 @@ impl Method for Lora {
                     known.join(", ")
                 ),
                 format!("write target_modules = \"{}\", or some of them", known.join(", ")),
+            ));
+        }
+        let targets: Vec<&str> = self.targets().collect();
+        if let Some(twice) = targets.iter().duplicates().next() {
+            return Err(Rule::new(
+                &["tuning.target_modules"],
+                format!("tuning.target_modules names {twice} twice, and a layer has one adapter"),
+                format!("write target_modules = \"{}\"", targets.iter().unique().join(", ")),
             ));
         }
         let small =

@@ -22,6 +22,11 @@ pub trait Feed<Batch> {
         None
     }
 
+    /// Tokens of all held-out text; `None` without any.
+    fn held_out_tokens(&self) -> Option<u64> {
+        None
+    }
+
     /// The micro-batches of the largest step, and then of a step of each other size, for the device's preparation. They do
     /// not count as seen. If all steps see the same batches, the next step is the largest.
     fn rehearsals(&mut self) -> Vec<Vec<Batch>> {

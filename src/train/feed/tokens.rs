@@ -82,11 +82,15 @@ impl Batches {
         };
         let config = if trained.sampler.keeps_samples() { packed } else { trained };
         let mut source = Self::open(cell, data, Part::HeldOut, config, Share::WHOLE)?;
-        let tokens: u64 = source.plan.lengths.iter().map(|length| u64::from(*length)).sum();
         // If there are several batches, all weigh the same in the mean.
-        source.plan.config.drop_last = tokens >= cell.train.tokens() as u64;
+        source.plan.config.drop_last = source.tokens() >= cell.train.tokens() as u64;
         let draws = Draws::new(source.plan.clone(), Position::default());
         Ok((source, draws))
+    }
+
+    /// Of all samples.
+    fn tokens(&self) -> u64 {
+        self.plan.lengths.iter().map(|length| u64::from(*length)).sum()
     }
 
     fn loader(&self, start: Position, device: DeviceId) -> Loader<Prepared> {
@@ -188,6 +192,10 @@ impl Feed<LmBatch> for TokenFeed {
         let (source, draws) = self.held_out.as_mut()?;
         let draw = draws.next()?;
         Some(source.alone(&draw.samples, self.device))
+    }
+
+    fn held_out_tokens(&self) -> Option<u64> {
+        self.held_out.as_ref().map(|(source, _)| source.tokens())
     }
 
     fn rehearsals(&mut self) -> Vec<Vec<LmBatch>> {

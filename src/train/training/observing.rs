@@ -47,6 +47,15 @@ impl<N: Build> Training<'_, N> {
         Err(diverged(&format!("the loss on held-out text after step {} was {}", mean.step, mean.loss)))
     }
 
+    /// How evaluations read held-out text, where it is less than they ask for.
+    pub(super) fn repeated_text(&self) -> Option<String> {
+        let (batches, held) = (self.cell.eval?.batches, self.feed.held_out_tokens()?);
+        let asked = (batches * self.cell.train.tokens()) as u64;
+        (asked > held).then(|| {
+            format!("eval.batches = {batches} asks for {asked} held-out tokens and reads the {held} that there are repeatedly")
+        })
+    }
+
     /// How far training has moved the features of held-out inputs from those of the `first` network, which replaces the
     /// trained one.
     pub fn feature_distance(&mut self, first: &Cell) -> FeatureDistance {

@@ -1,0 +1,42 @@
+//! [`KEYS`]: the keys of a recipe that are no cell's.
+
+/// As a recipe writes them, and what each is for.
+pub const KEYS: [(&str, &str); 10] = [
+    ("title", "What the report is called. It must be written."),
+    ("question", "What the recipe answers, in a sentence or two."),
+    (
+        "[grid]",
+        "Dotted keys and lists of values, such as `\"train.batch_size\" = [1, 2, 4]`: each combination \
+         is a cell, and the last key varies fastest. `[[grid]]`, several tables, joins their cells.",
+    ),
+    (
+        "[[ladder]]",
+        "In place of a grid: each rung is a cell with the settings of all rungs before it and its own, \
+         `stage = \"mixed precision\"`, `why = \"...\"`, `set = { \"precision.compute\" = \"bf16\" }`.",
+    ),
+    (
+        "[on_cpu]",
+        "Sections, or a grid or ladder, that take the place of the recipe's own where it runs on a CPU.",
+    ),
+    (
+        "report.baseline",
+        "Dotted keys and values of the method that every other one is compared with, at equal sizes; \
+         else the first cell of each size.",
+    ),
+    (
+        "report.published",
+        "Results published elsewhere: `cell` (dotted keys and values), `forward` and `backward` in \
+         seconds, `memory` in GB.",
+    ),
+    ("report.published_source", "Who published them and on what."),
+    (
+        "report.ladder",
+        "What each cell of a grid is, `stage` and `why`, where each improves on the one before.",
+    ),
+    ("[[set]]", "What `--set` writes at the end of the copy in the results."),
+];
+
+/// The dotted path of a key as it is written: `grid` of `[grid]`.
+pub fn path(written: &str) -> &str {
+    written.trim_matches(['[', ']'])
+}

@@ -1,0 +1,40 @@
+//! Files that cells read and that are not there, found before the first cell runs.
+
+use std::path::PathBuf;
+
+use itertools::Itertools;
+use miette::{Result, miette};
+
+use super::Run;
+use crate::row::contents::missing;
+use crate::words::text::counted;
+
+impl Run<'_> {
+    /// Says which of the cells that are to run lack files.
+    ///
+    /// # Errors
+    /// When all of them do: each would fail.
+    pub(super) fn require_files(&self, todo: &[(usize, usize)]) -> Result<()> {
+        let cells = &self.session.recipe.cells;
+        let positions: Vec<usize> = todo.iter().map(|(position, _)| *position).unique().collect();
+        let lacking: Vec<_> = positions.iter().filter_map(|position| missing(&cells[*position])).collect();
+        let Some((key, _)) = lacking.first() else { return Ok(()) };
+        let file = |(key, path): &(&str, PathBuf)| {
+            let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            format!("{key} = \"{}\", looked for at {}", path.display(), place.display())
+        };
+        let files = lacking.iter().unique().map(file).join("; ");
+        if lacking.len() < positions.len() {
+            let cells = counted(lacking.len(), "cell");
+            self.session.progress.notice(&format!("{cells} will fail unless it is there by then: {files}"));
+            return Ok(());
+        }
+        Err(miette!(
+            help = format!(
+                "put the files there, run the command in the folder from which a relative path leads to them, or name \
+                 their place by --set {key}=PATH"
+            ),
+            "nothing was measured: every cell that is left reads what is not there: {files}"
+        ))
+    }
+}
