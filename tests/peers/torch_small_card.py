@@ -3,6 +3,7 @@ optimizer that keeps less on the device.
 
     python3 tests/peers/torch_small_card.py                                  # GPT-2 Large, 64 x 1024 tokens a step, 11 GiB
     python3 tests/peers/torch_small_card.py --model gpt2-xl --gib 16 --micro 1 2 4
+    python3 tests/peers/torch_small_card.py --vocab-size 4096 --compile      # the work of recipes/gpt2_large_11gib.toml
     python3 tests/peers/torch_small_card.py --model tiny --device cpu --batch 4 --sequence 32 --micro 2 --steps 3
 
 It uses random weights, and every step trains on the same batch of random tokens, with bf16 autocast and parameters in fp32.
@@ -15,7 +16,7 @@ The set-ups:
 
 All but the first checkpoint every block, and limit PyTorch's allocator to --gib GiB. The script prints one JSON object for
 each set-up and number of sequences at once: the median of whole synchronised steps by the host's clock, the losses of the
-first and the last step, and the peak of the allocator. A set-up that runs out of memory has "oom"; one whose package is not
+first and the last step, and the peak of the allocator. With --compile the model is compiled by torch.compile. A set-up that runs out of memory has "oom"; one whose package is not
 installed has "missing".
 """
 import argparse
@@ -66,7 +67,10 @@ def synchronize(device):
 
 
 def measure(make, micro, options, device):
-    config = GPT2Config(**SIZES[options.model], attn_implementation="sdpa", use_cache=False, resid_pdrop=0.0, embd_pdrop=0.0,
+    size = dict(SIZES[options.model])
+    if options.vocab_size:
+        size["vocab_size"] = options.vocab_size
+    config = GPT2Config(**size, attn_implementation="sdpa", use_cache=False, resid_pdrop=0.0, embd_pdrop=0.0,
                         attn_pdrop=0.0)
     torch.manual_seed(0)
     with torch.device(device):
@@ -76,6 +80,9 @@ def measure(make, micro, options, device):
     if make:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     optimizer = make(model.parameters()) if make else None
+    if options.compile:
+        torch._dynamo.reset()
+        model = torch.compile(model)
     seconds, losses = [], []
     for _ in range(options.warmup + options.steps):
         synchronize(device)
@@ -128,6 +135,8 @@ def main():
     parser.add_argument("--gib", type=float, default=11.0, help="GiB that the allocator may take")
     parser.add_argument("--batch", type=int, default=64, help="sequences of a step")
     parser.add_argument("--sequence", type=int, default=1024, help="tokens of a sequence")
+    parser.add_argument("--vocab-size", type=int, help="of the model, in place of its own")
+    parser.add_argument("--compile", action="store_true", help="compile the model")
     parser.add_argument("--micro", type=int, nargs="+", default=[4, 8], help="sequences at once")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--warmup", type=int, default=1)
@@ -137,7 +146,7 @@ def main():
     device = torch.device(options.device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     print(json.dumps(dict(device=name, torch=torch.__version__, model=options.model, batch=options.batch,
-                          sequence=options.sequence)), flush=True)
+                          sequence=options.sequence, vocab_size=options.vocab_size, compiled=options.compile)), flush=True)
     for setup in options.setups:
         for micro in options.micro:
             make = SETUPS[setup]
