@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 runner=${RUNNER:-target/release/runner}
 
 cpu="quickstart amp data data_parallel pipeline tensor zero"
-gpu="overlap methods qwen2_0.5b qwen7b qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm operators \
+gpu="overlap methods qwen2_0.5b qwen7b resident_blocks qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm operators \
      pipeline_ladder amp_wikitext data_wikitext qlora_7b inference optimizers updates topics_base peft lora qlora \
      gpt2_large_11gib gpt2_xl gptj_6b lora_offload advise_space data_parallel_gpus zero_gpus tensor_gpus \
      pipeline_gpus"
