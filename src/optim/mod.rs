@@ -24,7 +24,7 @@ pub use fixed_sums::FixedSums;
 pub use gradients::{GradientSet, clip_factor, squares};
 pub use kept::{Kept, Visit};
 pub use on_device::DeviceOptimizer;
-pub use schedule::{Factor, Schedule};
+pub use schedule::Schedule;
 pub use sgd::Sgd;
 
 use crate::measure::alloc::Room;

@@ -25,11 +25,6 @@ kinds! {
 pub trait Factor {
     /// The factor at `step`, counted from 1, of `total` steps.
     fn factor(&self, step: usize, total: usize) -> f64;
-
-    /// Steps in which it only rises.
-    fn warmup_steps(&self) -> usize {
-        0
-    }
 }
 
 impl Schedule {

@@ -8,7 +8,6 @@ mod offload;
 mod operators;
 mod optimizer;
 mod parallel;
-mod schedule;
 mod sizes;
 mod task;
 mod tuning;
@@ -56,7 +55,6 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.measure.check()?;
     tuning::saving(cell)?;
     parallel::check(cell, &written)?;
-    schedule::check(cell)?;
     task::check(cell, &written)?;
     Rule::refuse_if(
         sampler.num_workers == 0 && written("data.prefetch_factor"),

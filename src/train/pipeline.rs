@@ -74,7 +74,6 @@ fn run<K: Kind<Network: Build>>(
 
     let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
     let steps = steps.expect("checked: there are steps, or epochs of samples");
-    cell.check_warmup(steps).unwrap_or_else(|rule| refuse(format!("{}; {}", rule.message, rule.help)));
     let total = cell.measure.warmup + steps;
     let mut training = Training::<K::Network>::among(&start, &groups, feed, total);
     on_step(0, total);

@@ -18,7 +18,7 @@ optimizer = { kind = "sgd", lr = 0.1 }
 warmup = 0
 steps = 2
 [grid]
-"checkpoint.blocks" = [0, 1, 2, 4, 6]
+"checkpoint.blocks" = [0, 1, 2, 4, 9]
 MORE
 "#;
 
@@ -68,7 +68,7 @@ fn segments_of_a_swiglu_stack_take_the_memory_that_was_estimated() {
 fn one_block_is_what_offload_computes_again_and_more_are_refused() {
     let offloaded = |blocks: &str| {
         let recipe = recipe(GPT2, "\"offload.strategy\" = \"overlap\"");
-        Place::new(&recipe.replace("[0, 1, 2, 4, 6]", blocks))
+        Place::new(&recipe.replace("[0, 1, 2, 4, 9]", blocks))
     };
     offloaded("[0, 1]").runner(&["check", "recipe.toml"]).exits(0).says(&["2 cells, all valid"]);
     let message = "checkpoint.blocks = 2 does not go with offload.strategy = \"overlap\"";

@@ -216,11 +216,6 @@ pub const REFUSALS: &[Refusal] = &[
     ),
     refusal(
         "blocks",
-        |c| c.is("blocks", "3") && c.is("layers", "2"),
-        "checkpoint.blocks = 3, and the network has 2 blocks",
-    ),
-    refusal(
-        "blocks",
         |c| moves(c) && matches!(c.choice("blocks"), "2" | "3"),
         "offload computes each block again by itself",
     ),

@@ -38,10 +38,6 @@ impl Factor for Cosine {
         let cosine = (1.0 + (PI * progress.min(1.0)).cos()) / 2.0;
         final_fraction + (1.0 - final_fraction) * cosine
     }
-
-    fn warmup_steps(&self) -> usize {
-        self.warmup_steps
-    }
 }
 
 #[cfg(test)]

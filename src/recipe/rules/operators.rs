@@ -4,7 +4,6 @@ use super::Checked;
 use crate::ops::{Level, Operator};
 use crate::recipe::Cell;
 use crate::words::Rule;
-use crate::words::text::counted;
 
 /// `[ops]` and `[checkpoint]` with `[model]` and `[offload]`.
 pub(super) fn check(cell: &Cell) -> Checked {
@@ -32,17 +31,5 @@ pub(super) fn check(cell: &Cell) -> Checked {
         &["checkpoint.level"],
         "checkpoint.level is a choice of the SwiGLU operator, which this network does not have",
         "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
-    )?;
-    segments(cell)
-}
-
-/// `checkpoint.blocks` with `[model]`.
-fn segments(cell: &Cell) -> Checked {
-    let (segment, all) = (cell.checkpoint.blocks, cell.operators().blocks);
-    Rule::refuse_if(
-        segment > all,
-        &["checkpoint.blocks", "model.num_hidden_layers"],
-        format!("checkpoint.blocks = {segment}, and the network has {}", counted(all, "block")),
-        format!("use {all} or fewer; {all} is one segment of all blocks"),
     )
 }

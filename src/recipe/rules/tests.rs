@@ -1,6 +1,6 @@
 //! Rules whose breach would compute something else than what the recipe says, or nothing at all.
 
-use crate::recipe::tests::{BASE, recipe_of, says};
+use crate::recipe::tests::{recipe_of, says};
 
 /// A GPT-2 of these sizes, trained by AdamW; `more` begins within `[train]`.
 fn gpt2(batch_size: u64, seq_len: u64, more: &str) -> String {
@@ -61,37 +61,9 @@ fn several_ranks_are_named_as_such() {
 }
 
 #[test]
-fn a_segment_has_at_most_all_blocks() {
-    says(
-        &gpt2(1, 8, "[checkpoint]\nblocks = 2\n"),
-        &["checkpoint.blocks = 2, and the network has 1 block", "r.toml:14"],
-    );
-    recipe_of(&gpt2(1, 8, "[checkpoint]\nblocks = 1\n"));
-    says(&format!("{BASE}[checkpoint]\nblocks = 4\n"), &["checkpoint.blocks = 4, and the network has"]);
-}
-
-#[test]
 fn a_layer_has_one_adapter() {
     let twice = "[tuning]\nmethod = \"lora\"\ntarget_modules = \"c_attn, c_fc, c_attn\"\n";
     says(&gpt2(1, 8, twice), &["names c_attn twice", "write target_modules = \"c_attn, c_fc\"", "r.toml:15"]);
-}
-
-/// Two steps of warm-up and 15 measured ones; with a sampler the warm-up is another network's.
-#[test]
-fn a_schedule_has_steps_behind_its_warm_up() {
-    let schedule = |steps: usize, more: &str| {
-        let schedule = format!("schedule = {{ kind = \"cosine\", warmup_steps = {steps} }}\n");
-        gpt2(1, 8, &format!("optimizer = {{ kind = \"adamw\" }}\n{schedule}{more}"))
-    };
-    says(
-        &schedule(17, ""),
-        &["warmup_steps = 17 leaves none of this cell's 17 updates", "measure.steps", "r.toml:14"],
-    );
-    recipe_of(&schedule(16, ""));
-    let sampled = "[data]\ncorpus = \"generated\"\nvocab_size = 300\nsampler = \"padded\"\n";
-    says(&schedule(15, sampled), &["leaves none of this cell's 15 updates"]);
-    // How many steps an epoch has is not known here.
-    recipe_of(&schedule(15, &format!("{sampled}[measure]\nepochs = 1\n")));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn every_schedule_trains_as_one_process_does() {
 #[test]
 fn checkpointed_stages_train_as_one_process_does() {
     for (keys, blocks) in
-        [("schedule = \"gpipe\"", 1), ("schedule = \"gpipe\"", 5), ("schedule = \"1f1b\"", 1)]
+        [("schedule = \"gpipe\"", 1), ("schedule = \"gpipe\"", 8), ("schedule = \"1f1b\"", 1)]
     {
         let checkpoint = format!("[checkpoint]\nblocks = {blocks}\n");
         let one = change::change(&cell(5, "", SGD, &checkpoint), None);
