@@ -272,6 +272,25 @@ fn a_rank_keeps_its_part_of_state_gradients_and_weights() {
     }
 }
 
+/// With a large embedding an update is the highest moment: its weights come from all ranks, and are put together.
+#[test]
+fn an_update_takes_the_memory_that_was_estimated() {
+    let text = TRAINED.replace("vocab_size = 300", "vocab_size = 20000").replace("steps = 50", "steps = 2");
+    let (before, after) = text.split_once("[data]").expect("a section");
+    let text = format!("{before}{}", &after[after.find("[train]").expect("a section")..]);
+    let grid = "[parallel]\ndata = 2\nshard = \"weights\"\n[grid]\n\
+                offload = [{}, { strategy = \"overlap\", optimizer = \"host\" }]\n";
+    let place = Place::new(&format!("{text}{grid}").replace("accumulation_steps = 2\n", ""));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["2 measured"]);
+    for row in place.rows() {
+        let classes = ["weights", "gradients", "optimizer", "activations", "workspace"];
+        let bytes = |class: &&str| row["estimate"][*class].as_f64().expect("bytes");
+        let (measured, estimate) = (mean(&row, "/memory/live_peak"), classes.iter().map(bytes).sum::<f64>());
+        let of = measured / estimate;
+        assert!((of - 1.0).abs() < 0.05, "{}: {measured} bytes, estimated {estimate}", row["cell"]["offload"]);
+    }
+}
+
 #[test]
 fn a_killed_rank_ends_the_cell_with_a_row_that_names_it() {
     let recipe = TRAINED.split("[save]").next().expect("a beginning");

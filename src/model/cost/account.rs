@@ -4,6 +4,7 @@ use super::{Operators, Workload};
 use crate::measure::{Estimate, Phase};
 use crate::ops::cost::Moment;
 use crate::residence::{HostBytes, Memory, Shard, SlotBytes};
+use crate::words::DeviceId;
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -149,15 +150,19 @@ impl Operators {
         let Workload { offload, optimizer, device, precision, .. } = *workload;
         if let Some(sizes) = workload.shard {
             let stored = precision.stored_bytes();
-            let own = match offload.optimizer {
-                // The buffer to which the new weights come.
-                Memory::Host => stored * sizes.others,
+            let update = match offload.optimizer {
+                Memory::Host => 0,
                 Memory::Device => {
                     offload.slot_bytes_of_an_update(&self.moved(workload), device)
                         + optimizer.workspace_bytes(device, sizes.largest(), stored, false)
                 }
             };
-            return Moment::workspace(own + sizes.update_workspace(stored));
+            let (own, gathered) = sizes.gathered_weights(stored);
+            return Moment::workspace(match device {
+                // An update is over, and its result sent, before the parts of other ranks come.
+                DeviceId::Cpu => (update + own).max(gathered),
+                DeviceId::Cuda(_) => update + own + gathered,
+            });
         }
         // A block that moves is updated as a whole, in a copy of its slot.
         let (updated, in_place) = match offload.moves() {

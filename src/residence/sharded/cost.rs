@@ -135,14 +135,15 @@ impl ShardSizes {
         }
     }
 
-    /// Bytes for a moment in an update: the largest bucket's weights as they come from all ranks, and as they are put
-    /// together, behind those of the next; and this rank's part of them. Blocks that are gathered for their turns are not.
-    pub fn update_workspace(&self, stored: u64) -> u64 {
+    /// Bytes for a moment in an update, of weights of `stored` bytes each: this rank's part of the largest bucket, which is
+    /// also the buffer of an update on the host; and the bucket's weights as they come from all ranks, and as they are put
+    /// together, behind those of the next. Blocks that are gathered for their turns are not.
+    pub fn gathered_weights(&self, stored: u64) -> (u64, u64) {
         let largest = match self.shard {
             Shard::Weights => self.others,
             Shard::None | Shard::Optimizer | Shard::Gradients => self.others.max(self.trained),
         };
-        stored * largest * (2 * self.ranks + 1)
+        (stored * largest, stored * largest * 2 * self.ranks)
     }
 
     /// Elements of the largest part that is updated at once.
