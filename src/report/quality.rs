@@ -89,14 +89,14 @@ fn share(change: f64) -> String {
     }
 }
 
-/// `15 to 30 % over 5 shapes`, from the smallest change to the largest.
+/// `15 to 30 % over 5 shapes`, from the smallest change to the largest; `at each of 2 seeds` where they are the same.
 fn range(change: &Samples, repeated: &str) -> String {
     let (low, high) = (change.min, change.max);
     let [from, to] = if high < 0.0 { [high, low] } else { [low, high] };
     let range = match share(from) == share(to) {
         _ if change.median >= MANY => format!("{:.0} to {:.0} times", 1.0 + low, 1.0 + high),
         _ if low < 0.0 && high >= 0.0 => format!("{} less to {} more", share(low), share(high)),
-        true => share(to),
+        true => return format!("at each of {} {repeated}s", change.seconds.len()),
         false => format!("{} to {}", share(from).trim_end_matches(" %"), share(to)),
     };
     format!("{range} over {} {repeated}s", change.seconds.len())
