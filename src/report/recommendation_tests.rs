@@ -43,7 +43,7 @@ fn a_method_that_learns_less_well_is_told_with_what_it_saves() {
         said(&recipe, &rows(360 << 20))[..3],
         [
             "No method is as good as lr 0.001 (held-out perplexity at most 3 % above it at every seed); worse: lr 0.002 (11 % \
-             higher, 11 % over 2 seeds).",
+             higher, at each of 2 seeds).",
             "Lr 0.001: 66,065 tokens a second (1,032 sequences), 31.0 ms a step, in 500 MiB.",
             "Lr 0.002, which is not as good as lr 0.001, needs 28 % less memory: 360 MiB, in a time that is not clearly \
              different (1.00x).",
