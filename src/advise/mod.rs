@@ -20,8 +20,14 @@ use crate::recipe::Cell;
 use crate::residence::{HostBytes, Memory, Overlap, ResidentBlocks, Strategy};
 use crate::words::DeviceId;
 
-/// Bytes of the host's memory that a process takes besides those of its account: code, libraries, a corpus.
-const HOST_BASE: u64 = 700_000_000;
+/// Bytes of the host's memory that a process takes besides those of its account: code, libraries, a corpus. On two cores it was
+/// 13 to 20 MB.
+fn host_base(device: DeviceId) -> u64 {
+    match device {
+        DeviceId::Cpu => 50_000_000,
+        DeviceId::Cuda(_) => 700_000_000,
+    }
+}
 
 /// Bytes that a cell may take of the device and of the host; `None`: any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +66,8 @@ impl Plan {
 
     /// Bytes of the process in the host's memory.
     pub fn host_memory(&self) -> u64 {
-        let tensors = if self.cell.device_id() == DeviceId::Cpu { self.estimate.total() } else { 0 };
-        HOST_BASE + self.host.total() + tensors
+        let device = self.cell.device_id();
+        host_base(device) + self.estimate.on_host(device)
     }
 
     pub fn lacks(&self, limits: Limits) -> Lacks {

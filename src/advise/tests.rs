@@ -111,7 +111,7 @@ fn ways_that_come_to_the_same_are_listed_once() {
 
 #[test]
 fn a_limit_on_the_host_refuses_what_waits_there() {
-    let limits = Limits { memory: u64::MAX / 2, host_memory: Some(HOST_BASE + 400_000) };
+    let limits = Limits { memory: u64::MAX / 2, host_memory: Some(host_base(DeviceId::Cpu) + 400_000) };
     let advice = advise(&[cell(SMALL)], &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &[]);
     assert!(
         advice.others.iter().all(|plan| plan.lacks(limits) == Lacks { memory: false, host_memory: true })

@@ -50,7 +50,8 @@ impl Planned {
     fn new(cell: &Cell, limit: u64, swept: &[String]) -> Self {
         let estimate = cell.within(limit).estimate();
         let limit = Some(limit).filter(|limit| *limit < u64::MAX);
-        let on_host = cell.measure.host_memory_limit.is_none_or(|limit| estimate.host <= limit.0);
+        let on_host =
+            cell.measure.host_memory_limit.is_none_or(|limit| estimate.on_host(cell.device_id()) <= limit.0);
         let fits = match on_host {
             false => Some(Fits::No),
             true => limit.map(|limit| Fits::of(estimate.total(), limit, cell.device_id())),

@@ -29,7 +29,7 @@ pub struct Loan {
     pub arrival: Arrival,
 }
 
-const ADVICE: &str = "take a smaller model, or leave out offload.optimizer or offload.activations";
+const ADVICE: &str = "take a smaller model or batch, or keep the optimizer and activations off the host if [offload] has them there";
 
 /// Checks that the host has so many bytes, `locked` of them in page-locked buffers, for what the device does not hold, and
 /// that the recipe's `limit` allows them. A system that promises more memory than it has would end the process later,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::Rule;
+use crate::words::{DeviceId, Rule};
 
 /// More elements than any machine can address. Below it the arithmetic of estimates stays within 64 bits:
 /// none holds an element in as many as 2^8 bytes.
@@ -57,6 +57,12 @@ impl Estimate {
             ("activations", self.activations),
             ("workspace", self.workspace),
         ]
+    }
+
+    /// Bytes of the host's memory: on the CPU the sum is among them.
+    pub fn on_host(&self, device: DeviceId) -> u64 {
+        let tensors = if device == DeviceId::Cpu { self.total() } else { 0 };
+        self.host.saturating_add(tensors)
     }
 
     pub fn total(&self) -> u64 {

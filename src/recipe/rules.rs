@@ -135,11 +135,11 @@ pub(super) fn files(cell: &Cell) -> Checked {
     let folders = Folders::of(cell)?;
     for (key, saved, folder) in folders.trained() {
         check_free(folder, saved, folders.overwrite).map_err(|message| {
-            Rule::new(
-                &[key],
-                message,
-                "name another folder, move away what is there, or set save.overwrite to true",
-            )
+            let help = match check_free(folder, saved, true) {
+                Ok(()) => "name another folder, move away what is there, or set save.overwrite to true",
+                Err(_) => "name another folder, or move away what is there",
+            };
+            Rule::new(&[key], message, help)
         })?;
     }
     if let Some(task) = &cell.task {

@@ -8,6 +8,9 @@ pub fn time(comparison: &Comparison) -> &'static str {
     if comparison.with_samplers() { "step_s_per_token" } else { "step_s_median" }
 }
 
+/// Memory that is more than this share of another is as much.
+pub const SAME: f64 = 0.998;
+
 /// The groups of a problem that no other group beats in time and peak memory at once, by rising time.
 pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
     front_of(comparison, comparison.groups().into_iter().filter(|group| group.problem == problem))
@@ -23,7 +26,7 @@ pub fn front_of(comparison: &Comparison, groups: impl Iterator<Item = Group>) ->
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut least = f64::INFINITY;
     let better = |(_, memory, group)| {
-        let better = memory < least;
+        let better = memory < SAME * least;
         least = least.min(memory);
         better.then_some(group)
     };

@@ -2,15 +2,13 @@
 
 use std::cmp::Reverse;
 
-use super::conclusion;
 use super::differences::{Differences, are_of_one_build, is_slower};
 use super::table::{Comparison, Group};
+use super::{conclusion, pareto};
 use crate::words::text::{counted, few};
 
 /// With more methods than this each is told in the findings alone.
 const EACH: usize = 3;
-/// Memory that differs by less is as much.
-const SAME: f64 = 1.002;
 
 /// Of few methods: what each changes against the baseline over all sizes, as the findings say it. Of more: at how many sizes which
 /// are the fastest and have the least memory. Nothing where one size alone compares methods.
@@ -43,7 +41,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
         })
     };
     let is_small = |group: &Group, of_problem: &[&Group]| {
-        of("live_peak_bytes", group) <= SAME * least("live_peak_bytes", of_problem)
+        pareto::SAME * of("live_peak_bytes", group) <= least("live_peak_bytes", of_problem)
     };
     let all = problems.len();
     let [fast, small] = [&is_fast as &dyn Fn(&Group, &[&Group]) -> bool, &is_small].map(|holds| {

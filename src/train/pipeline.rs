@@ -213,7 +213,12 @@ impl<'r, N: Build> Run<'r, N> {
         let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
         let free = check_free(folder, saved, overwrite).map_err(std::io::Error::other);
         let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
-        let failed = |e| format!("the weights cannot be written to {}: {e}", folder.display());
+        let failed = |e| {
+            let folder = folder.display();
+            format!(
+                "the weights cannot be written to {folder}: {e}; make room there or name another folder, and run again"
+            )
+        };
         written.map_err(failed).unwrap_or_else(|e| refuse(e));
         self.training.end_shares();
     }
@@ -231,7 +236,12 @@ impl<'r, N: Build> Run<'r, N> {
             measured,
             standing: self.training.standing(),
         };
-        let failed = |e| format!("the state cannot be written to {}: {e}", states.folder.display());
+        let failed = |e| {
+            let folder = states.folder.display();
+            format!(
+                "the state cannot be written to {folder}: {e}; make room there or name another folder, and run again"
+            )
+        };
         let written = states.write(self.done - self.apart, &progress, &mut self.training);
         written.map_err(failed).unwrap_or_else(|e| refuse(e));
         Ok(())

@@ -66,13 +66,11 @@ impl States {
         Self { folder, every, cell: key(&cell.to_json(), &cell.device_id().info().name, &inputs) }
     }
 
-    /// The folders of states, with their steps.
+    /// The folders of states, with their steps; also of one that was removed in part.
     fn all(&self) -> Vec<(usize, PathBuf)> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let step = |path: PathBuf| {
-            let step = path.file_name()?.to_str()?.strip_prefix(STEP)?.parse().ok()?;
-            path.join(PROGRESS).exists().then_some((step, path))
-        };
+        let step =
+            |path: PathBuf| Some((path.file_name()?.to_str()?.strip_prefix(STEP)?.parse().ok()?, path));
         entries.filter_map(|entry| step(entry.path())).collect()
     }
 
@@ -81,7 +79,8 @@ impl States {
     /// # Errors
     /// When it cannot be read, or belongs to another cell or build; says what to do.
     pub fn last(&self) -> Result<Option<State>, String> {
-        let Some((_, folder)) = self.all().into_iter().max() else { return Ok(None) };
+        let whole = self.all().into_iter().filter(|(_, path)| path.join(PROGRESS).exists());
+        let Some((_, folder)) = whole.max() else { return Ok(None) };
         let start_anew = format!("remove {} to train from the beginning", self.folder.display());
         let text = fs::read_to_string(folder.join(PROGRESS));
         let progress: Progress = text

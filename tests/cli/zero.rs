@@ -287,7 +287,11 @@ fn an_update_takes_the_memory_that_was_estimated() {
         let bytes = |class: &&str| row["estimate"][*class].as_f64().expect("bytes");
         let (measured, estimate) = (mean(&row, "/memory/live_peak"), classes.iter().map(bytes).sum::<f64>());
         let of = measured / estimate;
-        assert!((of - 1.0).abs() < 0.05, "{}: {measured} bytes, estimated {estimate}", row["cell"]["offload"]);
+        assert!(
+            (of - 1.0).abs() < 0.05,
+            "{}: {measured} bytes, estimated {estimate}",
+            row["cell"]["offload"]
+        );
     }
 }
 

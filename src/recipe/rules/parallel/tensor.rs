@@ -38,7 +38,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
         !["full", "lora", "bitfit"].contains(&method),
         &["tuning.method", "parallel.tensor"],
         format!("what tuning.method = \"{method}\" adds to a layer is not divided among ranks"),
-        "use \"full\", \"lora\" or \"bitfit\", or parallel.data in the place of parallel.tensor",
+        "use \"full\", \"lora\" or \"bitfit\", or remove parallel.tensor",
     )?;
     Rule::refuse_if(
         drops(cell),
