@@ -9,7 +9,7 @@ pub fn time(comparison: &Comparison) -> &'static str {
 }
 
 /// Memory that is more than this share of another is as much.
-pub const SAME: f64 = 0.998;
+pub const AS_MUCH: f64 = 0.998;
 
 /// The groups of a problem that no other group beats in time and peak memory at once, by rising time.
 pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
@@ -26,7 +26,7 @@ pub fn front_of(comparison: &Comparison, groups: impl Iterator<Item = Group>) ->
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut least = f64::INFINITY;
     let better = |(_, memory, group)| {
-        let better = memory < SAME * least;
+        let better = memory < AS_MUCH * least;
         least = least.min(memory);
         better.then_some(group)
     };

@@ -41,7 +41,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
         })
     };
     let is_small = |group: &Group, of_problem: &[&Group]| {
-        pareto::SAME * of("live_peak_bytes", group) <= least("live_peak_bytes", of_problem)
+        pareto::AS_MUCH * of("live_peak_bytes", group) <= least("live_peak_bytes", of_problem)
     };
     let all = problems.len();
     let [fast, small] = [&is_fast as &dyn Fn(&Group, &[&Group]) -> bool, &is_small].map(|holds| {

@@ -58,10 +58,9 @@ fn work(request: &Request) -> Event {
     cell.device = cell.parallel.device(cell.device_id(), request.seat.local).to_string();
     let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
     // What is sure to be too much is refused before anything is allocated.
-    let planned = cell.within(request.memory_limit);
-    let host = planned.account().host;
-    let bytes = limit.map_or(host.total(), |_| planned.estimate().on_host(cell.device_id()));
-    if let Err(reason) = device::require_host_memory(host.page_locked(), bytes, limit) {
+    let account = cell.within(request.memory_limit).account();
+    let bytes = limit.map_or(account.host.total(), |_| account.estimate().on_host(cell.device_id()));
+    if let Err(reason) = device::require_host_memory(account.host.page_locked(), bytes, limit) {
         return Event::OutOfMemory { reason };
     }
     process::follow(limit, move |own| {

@@ -7,7 +7,7 @@ use super::build::Build;
 use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
 use super::ranks::together;
-use super::saving::{BUILD, Progress, State, States};
+use super::saving::{BUILD, Progress, State, States, unwritten};
 use super::step::share;
 use super::training::Training;
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
@@ -213,13 +213,7 @@ impl<'r, N: Build> Run<'r, N> {
         let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
         let free = check_free(folder, saved, overwrite).map_err(std::io::Error::other);
         let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
-        let failed = |e| {
-            let folder = folder.display();
-            format!(
-                "the weights cannot be written to {folder}: {e}; make room there or name another folder, and run again"
-            )
-        };
-        written.map_err(failed).unwrap_or_else(|e| refuse(e));
+        written.unwrap_or_else(|e| unwritten("the weights", folder, &e));
         self.training.end_shares();
     }
 
@@ -236,14 +230,8 @@ impl<'r, N: Build> Run<'r, N> {
             measured,
             standing: self.training.standing(),
         };
-        let failed = |e| {
-            let folder = states.folder.display();
-            format!(
-                "the state cannot be written to {folder}: {e}; make room there or name another folder, and run again"
-            )
-        };
         let written = states.write(self.done - self.apart, &progress, &mut self.training);
-        written.map_err(failed).unwrap_or_else(|e| refuse(e));
+        written.unwrap_or_else(|e| unwritten("the state", &states.folder, &e));
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,7 @@ use crate::recipe::Cell;
 use crate::row::contents::Contents;
 use crate::row::key;
 use crate::words::files::write_folder;
+use crate::words::refusal::refuse;
 
 const PROGRESS: &str = "progress.toml";
 const OPTIMIZER: &str = "optimizer.bin";
@@ -144,6 +145,14 @@ impl States {
         let _ = fs::remove_dir(&self.folder);
         Ok(())
     }
+}
+
+/// Ends a cell that cannot write what its recipe saves; says what to do.
+pub fn unwritten(what: &str, folder: &Path, error: &io::Error) -> ! {
+    let folder = folder.display();
+    refuse(format!(
+        "{what} cannot be written to {folder}: {error}; make room there or name another folder, and run again"
+    ))
 }
 
 impl State {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::place::{Place, losses};
+use crate::place::{Place, estimated, losses};
 
 /// Blocks are the most of it. Six are in segments of four and two, and in one.
 const RECIPE: &str = r#"title = "segments"
@@ -38,8 +38,7 @@ fn trains_as_estimated(model: &str, more: &str) {
         let all =
             rows.iter().find(|all| blocks(all) == 0 && level(all) == level(row)).expect("without segments");
         assert_eq!(losses(row), losses(all), "{}", row["cell"]);
-        let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
-        let estimate: f64 = parts.iter().map(|part| row["estimate"][part].as_f64().expect("bytes")).sum();
+        let estimate = estimated(row);
         let measured = row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
         assert!((0.97..1.03).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
         let flops = |row: &Value, of: &str| row["flops"][of].as_f64().expect("FLOPs");

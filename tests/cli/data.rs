@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::place::Place;
+use crate::place::{Place, estimated};
 
 /// 2 layers on paragraphs of generated text, an epoch of each sampler.
 const SAMPLERS: &str = r#"title = "samplers"
@@ -71,10 +71,7 @@ fn every_sampler_trains_on_the_same_samples() {
     // The estimate is that of the largest batch of this text.
     let estimate_over_peak = |sampler: &str| {
         let row = of(&rows, sampler, false);
-        let bytes = |value: &Value| value.as_u64().expect("bytes") as f64;
-        let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
-        let estimate: f64 = parts.iter().map(|part| bytes(&row["estimate"][part])).sum();
-        estimate / bytes(&row["measurement"]["memory"]["live_peak"])
+        estimated(row) / row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes")
     };
     for sampler in ["padded", "standard", "packed", "balanced"] {
         let ratio = estimate_over_peak(sampler);

@@ -1,6 +1,6 @@
 //! Where memory goes: accounts of recipes, and limits of the host's memory.
 
-use crate::place::{Place, SMALL, TINY};
+use crate::place::{Place, SMALL, TINY, estimated};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -17,11 +17,7 @@ fn an_account_names_every_part_with_what_was_measured() {
         let gb = format!("{:.3}", bytes(measured) as f64 * 1e-9);
         assert!(ended.out.contains(&gb), "{measured} {gb} in {}", ended.out);
     }
-    let sum = |estimate: &serde_json::Value| -> u64 {
-        let classes = ["weights", "gradients", "optimizer", "activations", "workspace"];
-        classes.iter().map(|class| estimate[class].as_u64().expect("bytes")).sum()
-    };
-    let digits = sum(&row["estimate"]).to_string();
+    let digits = (estimated(&row) as u64).to_string();
     assert!(ended.out.replace(',', "").contains(&digits), "{digits} in {}", ended.out);
     account(&["--chart", "bars.svg"]).exits(0);
     let chart = std::fs::read_to_string(place.path().join("bars.svg")).expect("a chart");

@@ -1,6 +1,6 @@
 //! Blocks on the host: the same training by every strategy, and what is refused.
 
-use crate::place::{Ended, Place, SMALL, changed, fixture};
+use crate::place::{Ended, Place, SMALL, changed, estimated, fixture};
 use serde_json::Value;
 
 const RECIPE: &str = r#"title = "offload"
@@ -189,10 +189,7 @@ fn resident_blocks_are_as_many_as_fit() {
         place.runner(&["run", "recipe.toml"]).exits(0);
         let rows = place.rows();
         for row in &rows {
-            let sum = |parts: &[&str]| {
-                parts.iter().map(|part| row["estimate"][part].as_f64().unwrap()).sum::<f64>()
-            };
-            let estimate = sum(&["weights", "gradients", "optimizer", "activations", "workspace"]);
+            let estimate = estimated(row);
             let measured = row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
             assert!((0.75..1.25).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
             assert_eq!(row["cell"]["offload"]["resident_blocks"], "auto");
@@ -260,8 +257,7 @@ fn the_host_holds_what_was_estimated() {
         let estimate = row["estimate"]["host"].as_f64().expect("bytes");
         let measured = row["measurement"]["memory"]["host"].as_f64().expect("bytes");
         assert!((0.97..1.03).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
-        let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
-        let estimate: f64 = parts.iter().map(|part| row["estimate"][part].as_f64().expect("bytes")).sum();
+        let estimate = estimated(&row);
         let measured = row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
         // Of a network this small the graph itself is an eighth.
         assert!((0.75..1.25).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);

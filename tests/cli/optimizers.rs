@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::place::{Place, losses};
+use crate::place::{Place, estimated, losses};
 
 /// Matrices of more than 4096 elements, and norms and biases of fewer.
 const RECIPE: &str = r#"title = "optimizers"
@@ -58,9 +58,7 @@ fn all_learn_in_the_memory_that_is_estimated() {
     };
     let wide = rows.iter().find(|row| kind(row) == "adamw").expect("a row");
     for row in &rows {
-        let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
-        let estimate: f64 = parts.iter().map(|part| row["estimate"][part].as_f64().expect("a number")).sum();
-        let ratio = estimate / row["measurement"]["memory"]["live_peak"].as_f64().expect("a number");
+        let ratio = estimated(row) / row["measurement"]["memory"]["live_peak"].as_f64().expect("a number");
         assert!((0.92..=1.05).contains(&ratio), "{ratio} of {}", row["cell"]);
         let first = losses(row)[0];
         assert!(last(row) < first - 0.5, "{:?} {}", losses(row), row["cell"]);

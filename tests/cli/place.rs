@@ -225,6 +225,12 @@ pub fn number(row: &Value, path: &str) -> f64 {
     row.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} of {row}"))
 }
 
+/// The bytes of tensors that a row's cell was estimated to need.
+pub fn estimated(row: &Value) -> f64 {
+    let classes = ["weights", "gradients", "optimizer", "activations", "workspace"];
+    classes.iter().map(|class| row["estimate"][class].as_f64().expect("bytes")).sum()
+}
+
 /// The files of a folder, sorted; a folder that is not there yet has none.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();

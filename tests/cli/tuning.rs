@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::place::{Place, fixture, losses, number, tuned};
+use crate::place::{Place, estimated, fixture, losses, number, tuned};
 
 /// A and B are trained.
 const LORA: &str = tuned!("method = \"lora\"\nrank = 5\n");
@@ -37,9 +37,7 @@ fn memory_is_the_formulas() {
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["4 measured"]);
     let rows = place.rows();
     for row in &rows {
-        let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
-        let estimate: f64 = parts.iter().map(|part| number(row, &format!("/estimate/{part}"))).sum();
-        let ratio = estimate / number(row, "/measurement/memory/live_peak");
+        let ratio = estimated(row) / number(row, "/measurement/memory/live_peak");
         assert!((0.95..=1.05).contains(&ratio), "{ratio} of {}", row["cell"]);
     }
     let of = |rank: u64, dropout: f64| {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::place::{Place, fixture, losses, tuned};
+use crate::place::{Place, estimated, fixture, losses, tuned};
 
 const FIXTURES: [&str; 4] = ["qwen2_prompt", "qwen2_prefix", "gpt2_prompt", "gpt2_prefix"];
 
@@ -53,9 +53,7 @@ fn ways_to_save_memory_change_no_loss() {
 }
 
 fn estimate_over_peak(row: &Value) -> f64 {
-    let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
-    let estimate: f64 = parts.iter().filter_map(|part| row["estimate"][part].as_f64()).sum();
-    estimate / row["measurement"]["memory"]["live_peak"].as_f64().expect("a peak")
+    estimated(row) / row["measurement"]["memory"]["live_peak"].as_f64().expect("a peak")
 }
 
 #[test]

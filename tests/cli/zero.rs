@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::faults::sweep;
-use crate::place::{Place, losses};
+use crate::place::{Place, estimated, losses};
 use crate::ranks::{apart, distance, setting, weights};
 
 const STAGES: [&str; 3] = ["optimizer", "gradients", "weights"];
@@ -264,9 +264,7 @@ fn a_rank_keeps_its_part_of_state_gradients_and_weights() {
     let peaks = ["none", "optimizer", "gradients", "weights"].map(|stage| peak(stage, "adamw"));
     assert!(peaks.windows(2).all(|pair| pair[1] < 0.9 * pair[0]), "each stage takes less memory: {peaks:?}");
     for row in rows.iter().filter(|row| shard(row) != "none") {
-        let classes = ["weights", "gradients", "optimizer", "activations", "workspace"];
-        let bytes = |class: &&str| row["estimate"][*class].as_f64().expect("bytes");
-        let (measured, estimate) = (mean(row, "/memory/live_peak"), classes.iter().map(bytes).sum::<f64>());
+        let (measured, estimate) = (mean(row, "/memory/live_peak"), estimated(row));
         let apart = (measured / estimate - 1.0).abs();
         assert!(apart < 0.2, "{}: {measured} bytes, estimated {estimate}", shard(row));
     }
@@ -283,9 +281,7 @@ fn an_update_takes_the_memory_that_was_estimated() {
     let place = Place::new(&format!("{text}{grid}").replace("accumulation_steps = 2\n", ""));
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["2 measured"]);
     for row in place.rows() {
-        let classes = ["weights", "gradients", "optimizer", "activations", "workspace"];
-        let bytes = |class: &&str| row["estimate"][*class].as_f64().expect("bytes");
-        let (measured, estimate) = (mean(&row, "/memory/live_peak"), classes.iter().map(bytes).sum::<f64>());
+        let (measured, estimate) = (mean(&row, "/memory/live_peak"), estimated(&row));
         let of = measured / estimate;
         assert!(
             (of - 1.0).abs() < 0.05,
