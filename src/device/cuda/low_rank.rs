@@ -25,7 +25,7 @@ const THREADS: usize = 256;
 /// Tokens of a thread in `up`, and the groups of columns of a block there and in `gradient`.
 const UP_ROWS: usize = 4;
 const UP_GROUPS: usize = 64;
-const GROUPS: usize = 8;
+const GROUPS: usize = 4;
 
 /// For each product the one with A and the one with B, as [`Of`] has them.
 const KERNELS: [&str; 6] = ["down_a", "down_b", "up_a", "up_b", "gradient_a", "gradient_b"];
@@ -85,7 +85,7 @@ impl LowRanks {
         let (wide, matrices) = (by_rows(wide.clone()), &packed(matrices));
         let tokens = wide.meta.shape()[0];
         let low = empty(&wide, [tokens, self.layers() * self.rank], wide.dtype);
-        let grid = [tokens.div_ceil(self.down_rows() * THREADS / 32), self.layers()];
+        let grid = [tokens.div_ceil(self.down_rows()), self.layers()];
         self.launch(0, of, [&wide, &low], matrices, &low, grid);
         low
     }
@@ -115,6 +115,7 @@ impl LowRanks {
         gradients
     }
 
+    /// Tokens of a block in `down`: a warp has a lane for each of their ranks.
     fn down_rows(&self) -> usize {
         if self.rank <= 8 { 4 } else { 2 }
     }

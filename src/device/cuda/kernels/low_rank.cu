@@ -7,7 +7,7 @@
 //
 // Given at compile time: A and G, the types of tensors and of gradients; LAYERS; RANK; WIDTH, elements that are taken at once,
 // 4 or 1, a divisor of every layer's columns and of the stride; DROPOUT, 0 or 1; THREADS of a block; DOWN_ROWS, tokens of a
-// warp in `down`; UP_ROWS, tokens of a thread in `up`; UP_GROUPS and GROUPS, groups of WIDTH columns that a block has in `up`
+// block in `down`; UP_ROWS, tokens of a thread in `up`; UP_GROUPS and GROUPS, groups of WIDTH columns that a block has in `up`
 // and in `gradient`. Philox stands before this.
 
 constexpr u32 WARPS = THREADS / 32;
@@ -88,17 +88,34 @@ template <bool OF_A> struct Matrix {
     }
 };
 
-// A warp has DOWN_ROWS tokens of a layer, and each lane every 32nd group of columns.
+// Adds up 2 · HALF numbers over as many neighbouring lanes; each lane gets the sum of its own. Lanes exchange half of what they
+// have left.
+template <u32 HALF> __device__ __forceinline__ float sum_of_lane(const float *x) {
+    if constexpr (HALF == 0) {
+        return x[0];
+    } else {
+        const bool upper = threadIdx.x & HALF;
+        float left[HALF];
+#pragma unroll
+        for (u32 i = 0; i < HALF; i++) {
+            left[i] = (upper ? x[i + HALF] : x[i]) + __shfl_xor_sync(~0u, upper ? x[i] : x[i + HALF], HALF);
+        }
+        return sum_of_lane<HALF / 2>(left);
+    }
+}
+
+// A block has DOWN_ROWS tokens of a layer, and each thread every THREADS-th group of columns: few tokens in many blocks, since
+// a thread mostly waits for what it reads. Sums are the same from run to run.
 template <bool OF_A> __device__ __forceinline__ void down(const Parameters &p) {
-    const u32 lane = threadIdx.x % 32, layer = blockIdx.y, tokens = p.tokens;
-    const u32 row = (blockIdx.x * WARPS + threadIdx.x / 32) * DOWN_ROWS;
-    if (row >= tokens) return;
+    constexpr u32 VALUES = DOWN_ROWS * RANK;
+    static_assert(VALUES <= 32, "a lane has a sum");
+    __shared__ float parts[WARPS][32];
+    const u32 layer = blockIdx.y, row = blockIdx.x * DOWN_ROWS, tokens = p.tokens;
     const Matrix<OF_A> matrix(p, layer);
     const Number *wide = p.wide + p.first[layer];
-    float sums[DOWN_ROWS][RANK] = {};
-    for (u32 column = lane * WIDTH; column < matrix.columns; column += 32 * WIDTH) {
+    float sums[32] = {};
+    for (u32 column = threadIdx.x * WIDTH; column < matrix.columns; column += THREADS * WIDTH) {
         float x[DOWN_ROWS][WIDTH], factors[RANK][WIDTH];
-        matrix.of(column, factors);
 #pragma unroll
         for (u32 r = 0; r < DOWN_ROWS; r++) {
             // What is beyond the last token is that token again, and is not stored.
@@ -106,27 +123,24 @@ template <bool OF_A> __device__ __forceinline__ void down(const Parameters &p) {
             load<WIDTH>(wide + token * p.stride + column, x[r]);
             if constexpr (OF_A && DROPOUT) mask(p, layer, token * matrix.columns + column, x[r]);
         }
+        matrix.of(column, factors);
 #pragma unroll
         for (u32 r = 0; r < DOWN_ROWS; r++) {
 #pragma unroll
             for (u32 j = 0; j < RANK; j++) {
 #pragma unroll
-                for (u32 k = 0; k < WIDTH; k++) sums[r][j] += x[r][k] * factors[j][k];
+                for (u32 k = 0; k < WIDTH; k++) sums[r * RANK + j] += x[r][k] * factors[j][k];
             }
         }
     }
+    parts[threadIdx.x / 32][threadIdx.x % 32] = sum_of_lane<16>(sums);
+    __syncthreads();
+    const u32 value = threadIdx.x, token = row + value / RANK;
+    if (value >= VALUES || token >= tokens) return;
+    float sum = 0;
 #pragma unroll
-    for (u32 r = 0; r < DOWN_ROWS; r++) {
-#pragma unroll
-        for (u32 j = 0; j < RANK; j++) {
-            float sum = sums[r][j];
-#pragma unroll
-            for (u32 other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-            if (lane == (r * RANK + j) % 32 && row + r < tokens) {
-                p.low[static_cast<u64>(row + r) * NARROW + layer * RANK + j] = narrow<A>(sum * p.scale);
-            }
-        }
-    }
+    for (u32 warp = 0; warp < WARPS; warp++) sum += parts[warp][value];
+    p.low[static_cast<u64>(token) * NARROW + layer * RANK + value % RANK] = narrow<A>(sum * p.scale);
 }
 
 // What `low` of a layer gives WIDTH columns of UP_ROWS tokens.
@@ -189,7 +203,8 @@ template <bool OF_A> __device__ __forceinline__ void up(const Parameters &p) {
 // A block has GROUPS · WIDTH columns of a layer, and each thread WIDTH of them and a share of the tokens. Sums are the same
 // from run to run.
 template <bool OF_A> __device__ __forceinline__ void gradient(const Parameters &p) {
-    constexpr u32 LANES = THREADS / GROUPS, VALUES = GROUPS * WIDTH * RANK;
+    // AHEAD: tokens that a thread reads before it adds the first of them, since it mostly waits for them.
+    constexpr u32 LANES = THREADS / GROUPS, VALUES = GROUPS * WIDTH * RANK, AHEAD = RANK > 8 ? 2 : 4;
     __shared__ float parts[WARPS][VALUES];
     const u32 layer = blockIdx.y, columns = p.columns[layer], tokens = p.tokens;
     const u32 begin = blockIdx.x * GROUPS * WIDTH;
@@ -198,17 +213,25 @@ template <bool OF_A> __device__ __forceinline__ void gradient(const Parameters &
     float sums[WIDTH][RANK] = {};
     if (column < columns) {
         const Number *wide = p.wide + p.first[layer] + column;
-#pragma unroll 4
-        for (u32 token = threadIdx.x / GROUPS; token < tokens; token += LANES) {
-            float x[WIDTH];
-            load<WIDTH>(wide + static_cast<u64>(token) * p.stride, x);
-            if constexpr (OF_A && DROPOUT) mask(p, layer, static_cast<u64>(token) * columns + column, x);
-            float low[RANK];
-            load<RANKS>(p.low + static_cast<u64>(token) * NARROW + layer * RANK, low);
+        for (u32 first = threadIdx.x / GROUPS; first < tokens; first += LANES * AHEAD) {
+            float x[AHEAD][WIDTH], low[AHEAD][RANK];
 #pragma unroll
-            for (u32 j = 0; j < RANK; j++) {
+            for (u32 i = 0; i < AHEAD; i++) {
+                // What is beyond the last token is that token again, and counts nothing.
+                const u64 token = min(first + i * LANES, tokens - 1);
+                load<WIDTH>(wide + token * p.stride, x[i]);
+                load<RANKS>(p.low + token * NARROW + layer * RANK, low[i]);
+            }
 #pragma unroll
-                for (u32 k = 0; k < WIDTH; k++) sums[k][j] += x[k] * low[j];
+            for (u32 i = 0; i < AHEAD; i++) {
+                const u32 token = first + i * LANES;
+                if constexpr (OF_A && DROPOUT) mask(p, layer, static_cast<u64>(token) * columns + column, x[i]);
+#pragma unroll
+                for (u32 k = 0; k < WIDTH; k++) {
+                    const float factor = token < tokens ? x[i][k] : 0.0f;
+#pragma unroll
+                    for (u32 j = 0; j < RANK; j++) sums[k][j] += factor * low[i][j];
+                }
             }
         }
     }
@@ -235,8 +258,9 @@ template <bool OF_A> __device__ __forceinline__ void gradient(const Parameters &
     }
 }
 
+// One block of a multiprocessor at least: to fit more, the compiler would read a few numbers at a time, and wait for each.
 #define KERNEL(name, work) \
-    extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ Parameters p) { work(p); }
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Parameters p) { work(p); }
 
 KERNEL(down_a, down<true>)
 KERNEL(down_b, down<false>)
