@@ -2,18 +2,19 @@
 
     NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 tests/peers/torch_parallel.py 16x512 64x512
     NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 tests/peers/torch_parallel.py --divided 4x1024
+    NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 tests/peers/torch_parallel.py --only compile 16x512 64x512
 
 A size is the batch of one GPU. By default the script measures GPT-2 small under bf16 autocast: one GPU alone, then
 DistributedDataParallel over all GPUs, compiled and eager; and all_reduce of fp32 vectors. With --divided it measures
 Qwen2.5-1.5B with fp32 masters: DistributedDataParallel under bf16 autocast, and fully_shard (FSDP2) of each block with bf16
 parameters and fp32 sums, which gathers weights again in backward (ZeRO 3) or keeps them (ZeRO 2), eager and with compiled
-blocks. Steps run back to back, with an event after each. The first rank prints a JSON line for each measurement. Peaks are
-those of torch.cuda.max_memory_allocated.
+blocks. "--only compile" leaves out eager set-ups and all_reduce. Steps run back to back, with an event after each. The first
+rank prints a JSON line for each measurement. Peaks are those of torch.cuda.max_memory_allocated.
 """
+import argparse
 import gc
 import json
 import statistics
-import sys
 
 import torch
 import torch.distributed as dist
@@ -117,24 +118,28 @@ def divided(batch, tokens, way, compiled):
     torch.cuda.empty_cache()
 
 
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("sizes", nargs="+", help="sequences x tokens")
+parser.add_argument("--divided", action="store_true")
+parser.add_argument("--only", choices=["compile", "eager"])
+options = parser.parse_args()
 note(device=torch.cuda.get_device_name(), torch=torch.__version__, nccl=".".join(map(str, torch.cuda.nccl.version())),
      ranks=ranks)
-for mebibytes in (16, 64, 256, 1024):
+for mebibytes in (16, 64, 256, 1024) if options.only != "compile" else ():
     values = torch.ones(mebibytes << 18, device=device)
     milliseconds = statistics.median(timed(lambda: dist.all_reduce(values), 20, 5))
     note(what="all_reduce", mebibytes=mebibytes, ms=milliseconds,
          bus_gigabytes_per_second=2 * (ranks - 1) / ranks * mebibytes * 2**20 / milliseconds / 1e6)
-for size in sys.argv[1:]:
-    if size == "--divided":
-        continue
+setups = [compiled for compiled in (True, False) if options.only in (None, "compile" if compiled else "eager")]
+for size in options.sizes:
     batch, tokens = map(int, size.split("x"))
-    if "--divided" in sys.argv:
-        for compiled in (False, True):
+    for compiled in setups:
+        if options.divided:
             for way in ("ddp", "zero2", "zero3"):
                 divided(batch, tokens, way, compiled)
-        continue
-    for replicas in (False, True):
-        train(batch, tokens, replicas, True)
-    train(batch, tokens, True, False)
+            continue
+        if compiled:
+            train(batch, tokens, False, compiled)
+        train(batch, tokens, True, compiled)
 dist.barrier()
 dist.destroy_process_group()
