@@ -107,6 +107,9 @@ pub struct Measurement {
     /// processes.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub resumed: Vec<usize>,
+    /// What the recipe saves after the last step and could not be written, with the reasons. The measurement is whole.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unsaved: Vec<String>,
     /// Of each rank, where there are several; `memory` and the times of phases are of the first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub ranks: Vec<RankRecord>,

@@ -64,6 +64,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     ]);
     items.extend(rates(&rows));
     items.extend(resumed(&rows));
+    items.extend(unsaved(&rows));
     if comparison.with_samplers() {
         items.push(
             "With a sampler, warm-up trains a separate network on the largest batch, so that the measured steps \
@@ -237,6 +238,20 @@ fn resumed(rows: &[&Row]) -> Option<String> {
              their times and memory are those of all of their processes.",
             resumed.len(),
             rows.len()
+        )
+    })
+}
+
+/// Which cells have not saved what their recipe asks for, and why.
+fn unsaved(rows: &[&Row]) -> Option<String> {
+    let unsaved: Vec<&[String]> =
+        rows.iter().map(|row| row.unsaved()).filter(|all| !all.is_empty()).collect();
+    (!unsaved.is_empty()).then(|| {
+        format!(
+            "{} of {} cells were measured but not saved: {}.",
+            unsaved.len(),
+            rows.len(),
+            distinct(unsaved.into_iter().flatten().cloned())
         )
     })
 }

@@ -177,6 +177,16 @@ impl Row {
         Ok(Self { cell, format: FORMAT, ..self })
     }
 
+    /// What its cell could not save after the last step, and why.
+    pub fn unsaved(&self) -> &[String] {
+        self.measurement.as_ref().map_or(&[], |measurement| &measurement.unsaved)
+    }
+
+    /// Whether there is nothing to try again.
+    pub fn ended_well(&self) -> bool {
+        self.status == Status::Ok && self.unsaved().is_empty()
+    }
+
     /// Dotted settings of the cell.
     pub fn settings(&self) -> Settings {
         crate::words::settings(&self.cell)

@@ -13,7 +13,7 @@ pub struct Options {
     /// Run every chosen cell again, also the finished ones
     #[arg(long)]
     pub force: bool,
-    /// Run again the cells that ended as oom, failed or diverged
+    /// Run again the cells that ended as oom, failed or diverged, or could not save their weights
     #[arg(long)]
     pub retry_failed: bool,
     /// Run again the cells whose rows are of another build of the runner
@@ -53,7 +53,7 @@ impl Options {
         row.is_none_or(|row| {
             self.force
                 || row.status == Status::Skipped
-                || (self.retry_failed && row.status != Status::Ok)
+                || (self.retry_failed && !row.ended_well())
                 || (self.stale && row.environment.build != build::SOURCES)
         })
     }

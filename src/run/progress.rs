@@ -92,7 +92,8 @@ pub(super) fn ended(cell: &Label, row: &Row) -> String {
             let phases = [("forward", m.forward.as_ref()), ("backward", m.backward.as_ref())];
             let phases: Vec<String> = phases.iter().filter_map(|(name, s)| Some(of(name, (*s)?))).collect();
             let times = if phases.is_empty() { of("step", &m.step) } else { phases.join(", ") };
-            format!("{cell}: {times}, peak {}", Bytes(m.memory.live_peak))
+            let unsaved: String = m.unsaved.iter().map(|why| format!("; but {why}")).collect();
+            format!("{cell}: {times}, peak {}{unsaved}", Bytes(m.memory.live_peak))
         }
         // The row has the whole reason.
         None => {

@@ -72,7 +72,7 @@ struct Run<'a> {
 
 /// How a turn ended.
 enum Step {
-    Ran(Status),
+    Ran { well: bool },
     Skipped,
     Cancelled,
 }
@@ -117,9 +117,9 @@ impl<'a> Run<'a> {
                     break;
                 }
                 Step::Skipped => {}
-                Step::Ran(status) => {
+                Step::Ran { well } => {
                     self.summary.ran += 1;
-                    if self.options.fail_fast && status != Status::Ok {
+                    if self.options.fail_fast && !well {
                         break;
                     }
                 }
@@ -225,8 +225,9 @@ impl<'a> Run<'a> {
         }
         store.save(&row).map_err(|e| self.unsaved(&row, &e))?;
         progress.cell_ended(label, &row);
+        let well = row.ended_well();
         self.rows[position][process] = Some(row);
-        Ok(Step::Ran(status))
+        Ok(Step::Ran { well })
     }
 
     /// Waits for this run's turn on all devices of a cell; `None` if the run is cancelled. It takes them in rising order, so
@@ -274,6 +275,7 @@ impl<'a> Run<'a> {
             let due = if known(&rows[0]).is_none_or(|status| status == Status::Ok) { rows.len() } else { 1 };
             all += due;
             for row in &rows[..due] {
+                summary.unsaved += usize::from(row.as_ref().is_some_and(|row| !row.unsaved().is_empty()));
                 match known(row) {
                     None => summary.left += 1,
                     Some(Status::Ok) => summary.ok += 1,

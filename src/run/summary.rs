@@ -23,16 +23,18 @@ pub struct Summary {
     pub oom: usize,
     pub failed: usize,
     pub diverged: usize,
+    /// Measured cells whose weights could not be saved.
+    pub unsaved: usize,
     pub interrupted: bool,
 }
 
 impl Summary {
-    /// 0: done; 1: a cell failed or diverged; 42: every failure was out of memory; 69: cells need other hardware; 130:
+    /// 0: done; 1: a cell failed, diverged or could not save; 42: every failure was out of memory; 69: cells need other hardware; 130:
     /// interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self { interrupted: true, .. } => EXIT_INTERRUPTED,
-            s if s.failed + s.diverged > 0 => 1,
+            s if s.failed + s.diverged + s.unsaved > 0 => 1,
             s if s.oom > 0 => 42,
             s if s.elsewhere > 0 => EXIT_ELSEWHERE,
             _ => 0,
@@ -50,6 +52,7 @@ impl fmt::Display for Summary {
             (self.oom, "out of memory"),
             (self.failed, "failed"),
             (self.diverged, "diverged"),
+            (self.unsaved, "not saved"),
             (self.elsewhere, "skipped for other hardware"),
         ] {
             if count > 0 {

@@ -69,6 +69,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         memory: MemoryUse::default(),
         paths: Default::default(),
         resumed: Vec::new(),
+        unsaved: Vec::new(),
         ranks: Vec::new(),
         flops_per_second: 1.0,
         prepare_seconds: None,

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub gradient_histogram: Option<GradientHistogram>,
     /// Steps after which the cell went on in another process.
     pub resumed: Vec<usize>,
+    /// What could not be saved after the last step, and why.
+    pub unsaved: Vec<String>,
     /// A record of each rank, if there are several.
     pub ranks: Vec<RankRecord>,
 }
@@ -85,6 +87,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
             .chain(ways.into_iter().filter_map(|(part, way)| Some((part.into(), way?))))
             .collect(),
         resumed: outcome.resumed,
+        unsaved: outcome.unsaved,
         ranks: outcome.ranks,
         prepare_seconds,
         loading: outcome.loading.map(|(loading, _)| loading),
@@ -152,6 +155,7 @@ mod tests {
             gradient_norm: None,
             gradient_histogram: None,
             resumed: Vec::new(),
+            unsaved: Vec::new(),
             ranks: Vec::new(),
         }
     }

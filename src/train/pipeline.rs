@@ -93,6 +93,7 @@ fn run<K: Kind<Network: Build>>(
         apart,
         states,
         resumed: Vec::new(),
+        unsaved: Vec::new(),
         traffic: Traffic::default(),
     };
     // The process of a resumed cell is cold too.
@@ -117,7 +118,7 @@ fn run<K: Kind<Network: Build>>(
     }
 
     let loading = sampled.then(|| run.loading(run_seconds));
-    let Run { mut training, meter, states, resumed, traffic, .. } = run;
+    let Run { mut training, meter, states, resumed, unsaved, traffic, .. } = run;
     // Losses show the effect of updates; without updates only this norm shows what backward has computed.
     let proves = cell.train.mode.trains() && cell.train.optimizer.rule().is_none();
     let gradient_norm = if proves { training.gradient_norm() } else { None };
@@ -137,7 +138,8 @@ fn run<K: Kind<Network: Build>>(
     let feature_distance =
         cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
     let results = training.into_results();
-    if let Some(Err(e)) = states.map(|states| states.remove()) {
+    // A cell that could not save its weights can go on from its last state to save them.
+    if let Some(Err(e)) = states.filter(|_| unsaved.is_empty()).map(|states| states.remove()) {
         tell(format!("the state of a finished cell cannot be removed: {e}"));
     }
     let measured = Measured { crossings, ..measured };
@@ -150,6 +152,7 @@ fn run<K: Kind<Network: Build>>(
         gradient_norm,
         gradient_histogram,
         resumed,
+        unsaved,
         ranks,
     })
 }
@@ -170,6 +173,8 @@ struct Run<'r, N: Build> {
     states: Option<States>,
     /// Steps after which the cell went on in another process.
     resumed: Vec<usize>,
+    /// What could not be saved after the last step, and why.
+    unsaved: Vec<String>,
     /// Traffic between ranks: at the first measured step, and at the end in all measured steps.
     traffic: Traffic,
 }
@@ -200,7 +205,7 @@ impl<'r, N: Build> Run<'r, N> {
         Ok(run_seconds)
     }
 
-    /// Saves weights, before recorded steps change them.
+    /// Saves weights, before recorded steps change them. The steps are measured already, so a full disk does not end the cell.
     fn save(
         &mut self,
         folder: &Path,
@@ -213,7 +218,10 @@ impl<'r, N: Build> Run<'r, N> {
         let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
         let free = check_free(folder, saved, overwrite).map_err(std::io::Error::other);
         let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
-        written.unwrap_or_else(|e| unwritten("the weights", folder, &e));
+        self.unsaved.extend(written.err().map(|e| {
+            unwritten("the weights", folder, &e)
+                + "; make room there and run again with --retry-failed, which trains and saves them again"
+        }));
         self.training.end_shares();
     }
 
@@ -231,7 +239,10 @@ impl<'r, N: Build> Run<'r, N> {
             standing: self.training.standing(),
         };
         let written = states.write(self.done - self.apart, &progress, &mut self.training);
-        written.unwrap_or_else(|e| unwritten("the state", &states.folder, &e));
+        written.unwrap_or_else(|e| {
+            let why = unwritten("the state", &states.folder, &e);
+            refuse(format!("{why}; make room there or name another folder, and run again"))
+        });
         Ok(())
     }
 

@@ -20,7 +20,6 @@ use crate::recipe::Cell;
 use crate::row::contents::Contents;
 use crate::row::key;
 use crate::words::files::write_folder;
-use crate::words::refusal::refuse;
 
 const PROGRESS: &str = "progress.toml";
 const OPTIMIZER: &str = "optimizer.bin";
@@ -147,12 +146,9 @@ impl States {
     }
 }
 
-/// Ends a cell that cannot write what its recipe saves; says what to do.
-pub fn unwritten(what: &str, folder: &Path, error: &io::Error) -> ! {
-    let folder = folder.display();
-    refuse(format!(
-        "{what} cannot be written to {folder}: {error}; make room there or name another folder, and run again"
-    ))
+/// Why something that the recipe saves is not there.
+pub fn unwritten(what: &str, folder: &Path, error: &io::Error) -> String {
+    format!("{what} cannot be written to {}: {error}", folder.display())
 }
 
 impl State {

@@ -1,6 +1,6 @@
 //! Bad input through the binary: a clear error, the right exit code, and nothing lost.
 
-use crate::place::{Ended, Place, TINY, contents, files, runner};
+use crate::place::{Ended, Place, SMALL, TINY, changed, contents, files, losses, runner};
 
 /// Exit code 2, the message, and no trace of a run.
 #[track_caller]
@@ -79,15 +79,16 @@ fn a_full_disk_is_an_error_and_keeps_earlier_rows() {
     place.runner(&["run", "recipe.toml", "--cell", "1"]).exits(0);
     let row = place.row_files().remove(0);
     let before = std::fs::read(&row).expect("the row is there");
-    run_on_a_full_disk(&place).exits(1).says(&["cannot write results to", "free some space"]);
+    run_on_a_full_disk(&place, 1).exits(1).says(&["cannot write results to", "free some space"]);
     assert_eq!(std::fs::read(&row).expect("the row is still there"), before);
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["3 measured, 1 finished earlier"]);
 }
 
-fn run_on_a_full_disk(place: &Place) -> Ended {
+/// Files may have so many blocks of 1024 bytes.
+fn run_on_a_full_disk(place: &Place, blocks: usize) -> Ended {
     let output = std::process::Command::new("bash")
         .arg("-c")
-        .arg("trap '' XFSZ; ulimit -f 1; exec \"$0\" run recipe.toml")
+        .arg(format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" run recipe.toml"))
         .arg(runner())
         .current_dir(place.path())
         .env("TMPDIR", place.path())
@@ -96,12 +97,29 @@ fn run_on_a_full_disk(place: &Place) -> Ended {
     Ended::from(output)
 }
 
+/// Rows and reports have room, weights have not.
+#[test]
+fn weights_that_cannot_be_saved_cost_no_measurement() {
+    let large = changed(SMALL, &[("hidden_size = 32", "hidden_size = 384")]);
+    let place = Place::new(&format!("{large}[save]\nweights = \"out/w\"\nstate = \"out/s\"\nevery = 1000\n"));
+    let why = ["the weights cannot be written to out/w", "File too large", "run again with --retry-failed"];
+    run_on_a_full_disk(&place, 4000).exits(1).says(&["1 measured", "1 not saved"]).says(&why);
+    let row = &place.rows()[0];
+    assert!(row["status"] == "ok" && losses(row).len() == 3, "{row}");
+    assert!(!place.path().join("out/w").exists());
+    let report = std::fs::read_to_string(place.results().join("report.html")).expect("a report");
+    assert!(report.contains("1 of 1 cells were measured but not saved"));
+    place.runner(&["run", "recipe.toml"]).exits(1).says(&["0 measured", "1 not saved"]);
+    place.runner(&["run", "recipe.toml", "--retry-failed"]).exits(0).says(&["1 measured"]);
+    assert!(place.path().join("out/w/model.safetensors").exists());
+}
+
 #[test]
 fn a_finished_recipe_needs_no_folder_that_can_be_written_to() {
     let place = Place::new(TINY);
     place.runner(&["run", "recipe.toml"]).exits(0);
     let before = contents(&place.results());
-    let ended = run_on_a_full_disk(&place).exits(0);
+    let ended = run_on_a_full_disk(&place, 1).exits(0);
     let parts = ["0 measured, 4 finished earlier", "the report stays as it is: cannot write results to"];
     assert!(ended.says(&parts).out.contains("baseline"), "the table is printed");
     assert!(contents(&place.results()) == before, "nothing is written");
