@@ -29,6 +29,13 @@ impl CpuMeter {
 }
 
 impl Meter for CpuMeter {
+    fn reserve(&mut self, steps: usize) {
+        let Measured { seconds, losses, noted, .. } = &mut self.result;
+        seconds.iter_mut().chain([losses]).for_each(|of_steps| of_steps.reserve(steps));
+        noted.reserve(steps);
+        self.base = alloc::live();
+    }
+
     /// The CPU has nothing to compile.
     fn prepare(&mut self, _work: &dyn Fn(), _told: fn(usize)) {}
 

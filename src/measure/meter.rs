@@ -101,6 +101,9 @@ pub struct Measured {
 
 /// Follows steps. Made before the network is built, so that memory is counted from there.
 pub trait Meter {
+    /// Makes room for the numbers of so many steps, before the network is built: what a meter keeps is not the cell's.
+    fn reserve(&mut self, _steps: usize) {}
+
     /// Lets the device compile and tune its kernels on `work`, a step without its update, before any
     /// step counts; what that takes of memory is given back. `on_tuned` gets 0 at the start, and then the
     /// number of matrix products tuned so far, on the thread that tunes.

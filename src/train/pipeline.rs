@@ -75,6 +75,9 @@ fn run<K: Kind<Network: Build>>(
     let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
     let steps = steps.expect("checked: there are steps, or epochs of samples");
     let total = cell.measure.warmup + steps;
+    // In this order: memory is counted from the meter's on.
+    feed.reserve(total);
+    meter.reserve(total);
     let mut training = Training::<K::Network>::among(&start, &groups, feed, total);
     on_step(0, total);
     training.prepare(&mut *meter, on_tuned);

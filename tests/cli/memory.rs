@@ -1,6 +1,6 @@
 //! Where memory goes: accounts of recipes, and limits of the host's memory.
 
-use crate::place::{Place, SMALL, TINY, estimated};
+use crate::place::{Place, SMALL, TINY, changed, estimated, number};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -142,4 +142,15 @@ fn advice_on_a_cell_of_a_grid_can_be_run() {
         text.lines().take_while(|line| !line.starts_with("why ")).map(|l| format!("{l}\n")).collect();
     place.write("recipe_advised.toml", &text);
     place.runner(&["plan", "recipe_advised.toml"]).exits(0).says(&["1 cell"]);
+}
+
+/// What is noted of each step is not the cell's memory.
+#[test]
+fn the_peak_does_not_grow_with_the_steps() {
+    let recipe = changed(SMALL, &[("hidden_size = 32", "hidden_size = 8")]);
+    let place = Place::new(&format!("{recipe}[grid]\n\"measure.steps\" = [200, 600]\n"));
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    let peaks: Vec<f64> = rows.iter().map(|row| number(row, "/measurement/memory/live_peak")).collect();
+    assert_eq!(peaks[0], peaks[1]);
 }

@@ -43,6 +43,9 @@ pub trait Feed<Batch> {
         None
     }
 
+    /// Makes room for the loads of so many steps.
+    fn reserve(&mut self, _steps: usize) {}
+
     /// The position after the batches of all steps so far.
     fn position(&self) -> Position {
         Position::default()

@@ -224,6 +224,10 @@ impl Feed<LmBatch> for TokenFeed {
         plan.config.sampler.keeps_samples().then(|| (0..epochs as u64).map(steps).sum())
     }
 
+    fn reserve(&mut self, steps: usize) {
+        self.loads.reserve(steps);
+    }
+
     fn position(&self) -> Position {
         self.position
     }
