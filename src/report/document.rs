@@ -10,7 +10,6 @@ use super::content;
 use super::frame::Frame;
 use super::table::Comparison;
 use super::timelines::Timelines;
-use super::units::Unit;
 
 #[derive(Serialize)]
 pub struct Document {
@@ -64,7 +63,7 @@ pub struct Defined {
     /// The table has the cells with a value in this column.
     pub of: String,
     pub caption: String,
-    /// Columns, each with what the caption says where a cell has a value of it.
+    /// Columns, each with what the caption says where it says something of a cell; `a and b` where both do.
     #[serde(default)]
     pub notes: Vec<(String, String)>,
     pub columns: Vec<String>,
@@ -108,14 +107,7 @@ impl Table {
         columns: &[impl AsRef<str>],
     ) -> Option<Self> {
         let rows: Vec<_> = rows.collect();
-        // A column in which every row is its own baseline, or one process, says nothing.
-        let says = |name: &str, row: usize| match frame.unit(name) {
-            Unit::Ratio | Unit::Count if frame.heading(name).starts_with('×') || name == "processes" => {
-                frame.get(name, row).is_some_and(|value| value != 1.0)
-            }
-            _ => frame.get(name, row).is_some(),
-        };
-        let any = |name: &&str| rows.iter().any(|(_, row)| says(name, *row));
+        let any = |name: &&str| rows.iter().any(|(_, row)| frame.says(name, *row));
         let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).filter(any).collect();
         let (texts, _) = rows.first()?;
         let headings = texts.iter().map(|(heading, _)| *heading);

@@ -143,6 +143,15 @@ impl Frame {
         self.column(name).get(row).filter(|value| value.is_finite())
     }
 
+    /// Whether a row's value says something: a ratio of 1, of its own baseline, and one process do not.
+    pub fn says(&self, name: &str, row: usize) -> bool {
+        let alone = match self.unit(name) {
+            Unit::Ratio | Unit::Count => self.heading(name).starts_with('×') || name == "processes",
+            _ => false,
+        };
+        self.get(name, row).is_some_and(|value| !(alone && value == 1.0))
+    }
+
     /// The values of a column in some of the rows, without those that are missing.
     pub fn of_rows(&self, name: &str, rows: impl IntoIterator<Item = usize>) -> Float64Chunked {
         rows.into_iter().filter_map(|row| self.get(name, row)).map(Some).collect()

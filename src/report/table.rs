@@ -186,7 +186,8 @@ impl<'a> Comparison<'a> {
         texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
         let Defined { of, caption, notes, columns } = Defined::named(name);
-        let notes = notes.iter().filter(|(column, _)| self.having(column).next().is_some());
+        let told = |column: &str| self.having(column).any(|line| self.frame.says(column, line));
+        let notes = notes.iter().filter(|(columns, _)| columns.split(" and ").all(told));
         let caption = [caption].into_iter().chain(notes.map(|(_, note)| note)).join(" ");
         // A graph has no phases, so whole steps are compared.
         let has_backward = self.having("backward_s_median").count() == self.having("step_s_median").count();

@@ -2,6 +2,7 @@
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use itertools::Itertools;
 
 use super::table::Comparison;
 use super::{content, document, labels};
@@ -14,16 +15,19 @@ const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 /// A readable table of a recipe's rows, with notes on its labels and on the cells without numbers.
 pub fn terminal_table(recipe: &Recipe, rows: &[Row]) -> String {
     let comparison = Comparison::new(recipe, rows);
-    let notes: String = notes(&comparison).iter().map(|note| format!("\n{note}")).collect();
+    let results = results(&comparison);
+    let notes: String = notes(&comparison, &results.header).iter().map(|note| format!("\n{note}")).collect();
     let sizes = content::sizes(&comparison).map_or(String::new(), |sizes| format!("\n\n{}", ruled(&sizes)));
-    format!("{}{notes}{sizes}\n", ruled(&results(&comparison)))
+    format!("{}{notes}{sizes}\n", ruled(&results))
 }
 
 /// The same as a Markdown document.
 pub fn markdown_table(comparison: &Comparison) -> String {
     let title = escape(&comparison.recipe.title);
-    let notes: String = notes(comparison).iter().map(|note| format!("\n- {}", escape(note))).collect();
-    let mut out = format!("# {title}\n\n{}\n{notes}\n", markdown(&results(comparison)));
+    let results = results(comparison);
+    let notes: String =
+        notes(comparison, &results.header).iter().map(|note| format!("\n- {}", escape(note))).collect();
+    let mut out = format!("# {title}\n\n{}\n{notes}\n", markdown(&results));
     let more = [("The sizes", content::sizes(comparison)), ("What was learned", comparison.table("learned"))];
     for (heading, table) in more.into_iter().filter_map(|(heading, table)| Some((heading, table?))) {
         out.push_str(&format!("\n## {heading}\n\n{}\n\n{}\n", markdown(&table), table.caption));
@@ -59,16 +63,24 @@ fn table(content: &document::Table, style: TableStyle, text: fn(&String) -> Stri
     table
 }
 
-/// The meaning of the labels, and why cells have no numbers.
-fn notes(comparison: &Comparison) -> Vec<String> {
+/// The meaning of the labels and of a table's columns, and why cells have no numbers.
+fn notes(comparison: &Comparison, header: &[String]) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(labels::size_note(comparison));
-    notes.push("×: ratio to the baseline; est./peak: estimated over measured peak".into());
+    let columns =
+        [("×", "×: ratio to the baseline"), ("est./peak", "est./peak: estimated over measured peak")];
+    let is_there = |(begin, _): &(&str, &str)| header.iter().any(|heading| heading.starts_with(begin));
+    let columns = columns.iter().filter(|column| is_there(column)).map(|(_, note)| *note).join("; ");
+    notes.extend(Some(columns).filter(|columns| !columns.is_empty()));
     if comparison.having("eval_perplexity").next().is_some() {
         notes.push("perplexity: held-out, after the last step".into());
     }
     for line in comparison.lines.iter().filter(|line| line.row.is_some() && line.measured().is_none()) {
         notes.push(format!("{}: {}: {}", comparison.title(line), line.status(), line.reason()));
+    }
+    for line in &comparison.lines {
+        let unsaved = line.rows.iter().flat_map(|row| row.unsaved()).unique();
+        notes.extend(unsaved.map(|why| format!("{}: {why}", comparison.title(line))));
     }
     let missing = comparison.lines.iter().filter(|line| line.row.is_none()).count();
     if missing > 0 {
@@ -130,7 +142,10 @@ mod tests {
         let table = terminal_table(&recipe, &rows);
         assert!(table.contains("level 0: oom: needs 9 GiB of 8 GiB | really"), "{table}");
         assert!(table.contains("not run") && table.contains("1 of 3 cells have not run"), "{table}");
-        assert!(!table.contains("× memory"), "nothing to compare with: {table}");
+        assert!(
+            !table.contains("× memory") && !table.contains("×: ratio"),
+            "nothing to compare with: {table}"
+        );
         let markdown = markdown_table(&Comparison::new(&recipe, &rows));
         assert!(markdown.contains("8 GiB \\| really"), "{markdown}");
     }
