@@ -92,7 +92,6 @@ fn default(key: &Key) -> String {
         DefaultValue::Required => "must be written".into(),
         DefaultValue::Nothing => "none".into(),
         DefaultValue::Depends(phrase) => phrase.into(),
-        DefaultValue::Number(number) if number != 0.0 && number < 1e-3 => format!("{number:e}"),
         DefaultValue::Word(word) => format!("\"{word}\""),
         default => default.value().map_or_else(String::new, |value| text::value(&value)),
     }

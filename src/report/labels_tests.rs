@@ -57,6 +57,10 @@ fn language_models_have_readable_names() {
         ("\"model.tie_word_embeddings\" = [true, false]", ["tied embeddings", "untied embeddings"]),
         ("\"offload.optimizer\" = [\"device\", \"host\"]", ["optimizer on device", "optimizer on host"]),
         ("\"train.optimizer.lr\" = [0.001, 0.01]", ["lr 0.001", "lr 0.01"]),
+        (
+            "\"train.optimizer\" = [{ kind = \"adamw\", epsilon = 1e-8 }, { kind = \"adamw\", epsilon = 1e-6 }]",
+            ["epsilon 1e-8", "epsilon 1e-6"],
+        ),
         // How is measured names a method where nothing else does.
         ("\"measure.warmup\" = [1, 3]", ["warmup 1", "warmup 3"]),
     ];

@@ -23,13 +23,18 @@ pub fn wrapped_table(header: &[&str], lines: Vec<Vec<String>>) -> String {
     table.to_string()
 }
 
-/// A value as typed: 0.0 reads 0, text has no quotes.
+/// A value as typed: 0.0 reads 0, 0.00000001 reads 1e-8, text has no quotes.
 pub fn value(value: &Value) -> String {
     match (value, value.as_f64()) {
         (Value::String(text), _) => text.clone(),
-        (Value::Number(_), Some(x)) if value.is_f64() => x.to_string(),
+        (Value::Number(_), Some(x)) if value.is_f64() => number(x),
         _ => value.to_string(),
     }
+}
+
+/// All digits, with an exponent where there would be many zeros.
+pub fn number(x: f64) -> String {
+    if x == 0.0 || (1e-3..1e6).contains(&x.abs()) { x.to_string() } else { format!("{x:e}") }
 }
 
 /// Three significant digits without an exponent: 0.0123, 1.23, 12.3, 1234.
@@ -213,6 +218,15 @@ mod tests {
         assert_eq!(seconds(0.01234), "12.3 ms");
         assert_eq!(seconds(2.0), "2.00 s");
         assert_eq!(seconds(45.6e-6), "45.6 µs");
+    }
+
+    #[test]
+    fn numbers_with_many_zeros_have_an_exponent() {
+        let of =
+            [(0.0, "0"), (1e-8, "1e-8"), (3e-4, "3e-4"), (1e-3, "0.001"), (65536.0, "65536"), (1e30, "1e30")];
+        for (x, text) in of {
+            assert_eq!(value(&x.into()), text);
+        }
     }
 
     #[test]
