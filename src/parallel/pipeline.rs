@@ -41,6 +41,7 @@ section! {
 
 const PATH: &str = "parallel.pipeline";
 const CHUNKS: Values = Values::Whole { least: 1, most: MOST_STAGES };
+const SEVERAL_CHUNKS: Values = Values::Whole { least: 2, most: MOST_STAGES };
 
 impl Pipeline {
     /// The section, and the keys that only some schedules have.
@@ -48,8 +49,8 @@ impl Pipeline {
         Self::SECTION,
         Section::of(PATH, "schedule", &["interleaved"]).with(
             "1F1B over several stages of each rank.",
-            &[Key::method(CHUNKS)
-                .named("chunks", "Stages of each rank, which are far apart in the network.")
+            &[Key::method(SEVERAL_CHUNKS)
+                .named("chunks", "Stages of each rank, which are far apart in the network; with one it would be \"1f1b\".")
                 .default(Whole(2))
                 .reads(&[("", "{} chunks")])],
         ),
@@ -110,12 +111,6 @@ impl Pipeline {
             &key("parallel.pipeline.chunks"),
             "only an interleaved or a written schedule has several stages a rank",
             "remove chunks, or use schedule = \"interleaved\"",
-        )?;
-        Rule::refuse_if(
-            schedule == Schedule::Interleaved && chunks < 2,
-            &key("parallel.pipeline.chunks"),
-            "an interleaved schedule needs several stages a rank",
-            "set chunks to 2 or more, or use schedule = \"1f1b\"",
         )?;
         Rule::refuse_if(
             schedule == Schedule::Interleaved && !micro_batches.is_multiple_of(stages),

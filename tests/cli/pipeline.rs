@@ -186,7 +186,7 @@ fn pipelines_that_cannot_be_are_refused_before_anything_runs() {
         ),
         (
             with(TRAINED, "stages = 2\nmicro_batches = 4\nschedule = \"interleaved\"\nchunks = 1"),
-            vec!["several stages a rank"],
+            vec!["must be at least 2, not 1", "it would be \"1f1b\""],
         ),
         (with(TRAINED, &format!("{TWO}\nchunks = 2")), vec!["schedule = \"interleaved\""]),
         (with(TRAINED, &TWO.replace("stages = 2", "stages = 1")), vec!["must be at least 2, not 1"]),
