@@ -42,6 +42,7 @@ impl Recipe {
             ));
         }
 
+        let title = table.get("title").map(|title| title.span());
         let mut header = DeTable::new();
         for key in HEADER_KEYS {
             if let Some((name, value)) = table.remove_entry(key) {
@@ -120,6 +121,10 @@ impl Recipe {
                     format!("`{key}` holds the control character {unseen:?}, which no report can show");
                 return Err(source.plain(&message, "remove it"));
             }
+        }
+        if header.title.trim().is_empty() {
+            let help = "say what the report is called, such as title = \"What does recomputation cost?\"";
+            return Err(source.at(title, "`title` is empty".into(), help.into()));
         }
         if !stages.is_empty() {
             header.report.ladder = stages;

@@ -16,6 +16,7 @@ fn refused(recipe: &str, parts: &[&str]) {
 fn a_wrong_recipe_is_refused_before_anything_runs() {
     refused("", &["the recipe is empty", "recipes/quickstart.toml"]);
     refused("title = \"t", &["recipe.toml:1"]);
+    refused(&changed(TINY, &[("\"tiny\"", "\" \"")]), &["`title` is empty", "recipe.toml:1:9"]);
     refused(
         &TINY.replace("batch_size\" = [2", "batchsize\" = [2"),
         &["unknown key `batchsize`", "did you mean `batch_size`?", "recipe.toml:15:1"],
