@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use itertools::Itertools;
 use rayon::prelude::*;
 use serde::Deserialize;
 use toml::Spanned;
@@ -65,14 +66,22 @@ impl Recipe {
             (Vec::with_capacity(combinations.len()), Vec::new(), Vec::with_capacity(combinations.len()));
         let (mut seen, mut elsewhere) = (HashMap::new(), BTreeMap::new());
         // Each cell is read like a recipe of its own; the first error counts, in the grid's order.
-        let built = combinations.into_par_iter().map(|(mut overrides, stage)| {
-            overrides.extend_from_slice(set);
+        let built = combinations.par_iter().map(|(overrides, _)| {
+            let overrides = [overrides.as_slice(), set].concat();
             let (cell, missing) = read::from_table(root.clone(), &overrides, source, target)?;
             let json = cell.to_json();
-            Ok((overrides, stage, cell, missing, (json.to_string(), settings(&json))))
+            Ok((cell, missing, (json.to_string(), settings(&json))))
         });
-        for built in built.collect::<Vec<Result<_, RecipeError>>>() {
-            let (overrides, stage, cell, missing, (identity, own_settings)) = built?;
+        let mut built: Vec<Result<_, RecipeError>> = built.collect();
+        if let Some(wrong) = built.iter().position(Result::is_err) {
+            let all = built.iter().filter_map(|built| built.as_ref().err()).collect::<Vec<_>>();
+            let in_all = all.len() == built.len() && all.iter().all(|error| error.says_the_same(all[0]));
+            let name = if in_all { None } else { name(wrong, &combinations, set, all[0], source) };
+            let error = built.swap_remove(wrong).err().expect("it is one");
+            return Err(name.into_iter().fold(error, |error, name| error.in_cell(&name)));
+        }
+        for (built, (overrides, stage)) in built.into_iter().zip(combinations) {
+            let (cell, missing, (identity, own_settings)) = built?;
             if let Some(i) = seen.insert(identity, cells.len()) {
                 // What is set takes the place of an axis: cells that differed in it are one.
                 if !set.is_empty() {
@@ -146,5 +155,28 @@ impl Recipe {
             swept,
             telling,
         })
+    }
+}
+
+/// What tells a cell with an error from the others; `None` where the error is drawn on it.
+fn name(
+    cell: usize,
+    combinations: &[(Combination<'_>, Option<Stage>)],
+    set: &Combination<'_>,
+    error: &RecipeError,
+    source: &Source,
+) -> Option<String> {
+    let (own, stage) = &combinations[cell];
+    if let Some(stage) = stage {
+        return Some(format!("the stage \"{}\"", stage.stage));
+    }
+    let others: Vec<&Combination> = combinations.iter().map(|(other, _)| other).collect();
+    let mut own = own.clone();
+    // What is set is the same in all.
+    own.retain(|(key, _)| set.iter().all(|(other, _)| other.get_ref() != key.get_ref()));
+    match grid::apart(&own, &others, source).as_slice() {
+        [] => None,
+        [(place, _)] if error.is_at(place) => None,
+        settings => Some(settings.iter().map(|(_, setting)| setting).join(", ")),
     }
 }

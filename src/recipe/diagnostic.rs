@@ -37,6 +37,32 @@ impl RecipeError {
         Self { message, label: String::new(), help: Some(help.into()), span: None, source_code: None }
     }
 
+    /// With other advice.
+    #[must_use]
+    pub fn with_help(self, help: String) -> Self {
+        Self { help: Some(help), ..self }
+    }
+
+    /// Of this one of several cells.
+    #[must_use]
+    pub(super) fn in_cell(self, name: &str) -> Self {
+        Self { message: format!("{}, in the cell with {name}", self.message), ..self }
+    }
+
+    /// Drawn on this part of the text.
+    pub(super) fn moved(self, part: Range<usize>) -> Self {
+        Self { span: Some(SourceSpan::from(part)), ..self }
+    }
+
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.message == other.message
+    }
+
+    /// Whether it is drawn on no more than this part of the text.
+    pub(super) fn is_at(&self, part: &Range<usize>) -> bool {
+        self.span.is_some_and(|span| part.start <= span.offset() && span.offset() + span.len() <= part.end)
+    }
+
     /// With this advice where there is none.
     #[must_use]
     pub fn or_help(self, help: &str) -> Self {

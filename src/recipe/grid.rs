@@ -3,6 +3,8 @@
 //! `[grid]` is a cartesian product over dotted keys. `[[grid]]`, a list of such tables, is the
 //! union of their products: explicit rows, each of which may still sweep an axis.
 
+use std::ops::Range;
+
 use itertools::Itertools;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
@@ -93,6 +95,22 @@ pub fn axes<'i>(table: DeTable<'i>, source: &Source) -> Result<Vec<Axis<'i>>, Re
     // BTreeMap order is alphabetical; the order as typed reads better in a table.
     axes.sort_by_key(|(key, _)| key.span().start);
     Ok(axes)
+}
+
+/// The settings of a combination that others do not have, as the recipe writes them, with their places.
+pub fn apart(
+    combination: &Combination<'_>,
+    others: &[&Combination<'_>],
+    source: &Source,
+) -> Vec<(Range<usize>, String)> {
+    let written = |value: &Override<'_>| source.text.get(value.span()).unwrap_or_default();
+    let has = |other: &Combination<'_>, key: &str, value: &str| {
+        other.iter().any(|(name, own)| name.get_ref() == key && written(own) == value)
+    };
+    let of = combination.iter().map(|(key, value)| (key.get_ref(), value.span(), written(value)));
+    of.filter(|(key, _, value)| !others.iter().all(|other| has(other, key, value)))
+        .map(|(key, span, value)| (span, format!("{key} = {value}")))
+        .collect()
 }
 
 fn collect<'i>(

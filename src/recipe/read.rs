@@ -1,5 +1,7 @@
 //! From a table of TOML, or from the JSON of a row, to a [`Cell`].
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use serde_json::Value;
 use toml::Spanned;
@@ -36,12 +38,34 @@ pub(super) fn from_json(value: &Value) -> Result<Cell, RecipeError> {
 /// A cell as typed, unchecked.
 fn typed<'i>(mut root: Spanned<DeTable<'i>>, source: &Source) -> Result<Cell, RecipeError> {
     complete::complete(root.get_mut(), source)?;
+    let model = root.get_ref().get("model").map(|model| (model.span(), model.get_ref().as_table().cloned()));
     tagged::tag(&mut root, source)?;
     Cell::deserialize(Deserializer::from(root)).map_err(|e| {
         // Only the top level also knows title, question, grid and report.
         let top = e.message().contains("`train`") && e.message().contains("`measure`");
-        source.toml_error(&e, if top { &NOT_OF_CELLS } else { &[] })
+        let error = source.toml_error(&e, if top { &NOT_OF_CELLS } else { &[] });
+        // What does not go together in [model] has the whole section as its place.
+        let model = model.filter(|(span, _)| e.span().as_ref() == Some(span));
+        let place = model.and_then(|(_, model)| meant(&model?, e.message()));
+        place.into_iter().fold(error, RecipeError::moved)
     })
+}
+
+/// The place of the key of `[model]` that an error begins with, or else of the last one that it quotes.
+fn meant(model: &DeTable<'_>, message: &str) -> Option<Range<usize>> {
+    let begins = |key: &str| message.strip_prefix(key).is_some_and(|rest| rest.starts_with(' '));
+    let quotes = |key: &str, value: &DeValue<'_>| {
+        let names = message.contains(&format!(" {key} = "));
+        names || key != "kind" && value.as_str().is_some_and(|value| message.contains(value))
+    };
+    // What has its default is written nowhere.
+    let written = || model.iter().filter(|(_, value)| !value.span().is_empty());
+    let first = written().find(|(key, _)| begins(key.get_ref()));
+    let last = || {
+        let quoted = written().filter(|(key, value)| quotes(key.get_ref(), value.get_ref()));
+        quoted.max_by_key(|(_, value)| value.span().start)
+    };
+    first.or_else(last).map(|(_, value)| value.span())
 }
 
 /// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.

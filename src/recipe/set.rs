@@ -201,4 +201,37 @@ mod tests {
             assert!(parts.iter().all(|part| error.contains(part)), "{setting}: {error}");
         }
     }
+
+    /// What contradicts a folder's config.json stands in no one key, but one of them is meant.
+    #[test]
+    fn a_setting_that_does_not_go_with_a_folder_of_weights_is_marked() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/qwen2");
+        let text = format!(
+            "title = \"t\"\n[model]\nkind = \"qwen2\"\nweights = \"{folder}\"\n[train]\nbatch_size = 1\nseq_len = 4\n"
+        );
+        for setting in ["model.hidden_size=8", "model.kind=gpt2", "model.weights=/none", "model.preset=none"]
+        {
+            let source =
+                Source { path: "r.toml".into(), text: text.clone() }.with(&[setting.parse().unwrap()]);
+            let error = format!("{:?}", miette::Report::new(Recipe::parse(&source).unwrap_err()));
+            assert!(error.contains("[r.toml:11:"), "{setting}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_error_in_some_cells_names_the_first_of_them() {
+        let grid = "[grid]\n\"train.batch_size\" = [1, 2]\n\"train.mode\" = [\"training\", \"inference\"]\n\
+                    \"checkpoint.level\" = [0, 1]\n";
+        let told = |more: &str, settings: &[&str]| {
+            let error = with(more, settings).unwrap_err();
+            error.replace('│', "").split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let of = told(grid, &["train.batch_size=1"]);
+        assert!(of.contains("in the cell with train.mode = \"inference\", checkpoint.level = 1"), "{of}");
+        let of_all = told(grid, &["train.mode=inference", "checkpoint.level=1"]);
+        assert!(!of_all.contains("in the cell"), "{of_all}");
+        let ladder = "[[ladder]]\nstage = \"a\"\nset = { \"train.mode\" = \"inference\" }\n\
+                      [[ladder]]\nstage = \"b\"\nset = { \"checkpoint.level\" = 1 }\n";
+        assert!(told(ladder, &[]).contains("in the cell with the stage \"b\""));
+    }
 }
