@@ -27,6 +27,8 @@ use crate::words::{Bytes, Compute, DeviceId, Rule};
 
 /// Keys and sections of a recipe that say where and how a model generates.
 const SETTINGS: [&str; 2] = ["offload", "precision.autocast"];
+/// Those of them that only training uses.
+const OF_TRAINING: [&str; 3] = ["offload.activations", "offload.optimizer", "offload.optimizer_state"];
 
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
@@ -87,8 +89,8 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
             args.folder.display()
         ));
     }
-    let text = Text::open(args)?;
     let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
+    let text = Text::open(args)?;
     let fitting = on_language!(&model, model => model.check_weights()).expect("a language model");
     fitting.map_err(|e| miette!("{e}"))?;
     let DecoderSizes { vocab_size: vocab, max_positions: positions, .. } =
@@ -191,7 +193,12 @@ fn cell(args: &GenerateArgs, device: DeviceId, model: &Model, [batch, longest]: 
         longest.max(2),
     );
     let source = Source { path: "the generation as a recipe".into(), text };
-    let cell = Recipe::parse(&source.with(&args.settings))?.cells.remove(0);
+    let of_training = args.settings.iter().find(|setting| OF_TRAINING.contains(&setting.key()));
+    let recipe = Recipe::parse(&source.with(&args.settings)).map_err(|e| match of_training {
+        Some(setting) => e.with_help(format!("leave out --set {setting}: only training uses it")),
+        None => e,
+    });
+    let cell = recipe?.cells.remove(0);
     Ok(cell.within(memory_limit(&cell, &device.info())))
 }
 

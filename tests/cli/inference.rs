@@ -257,7 +257,8 @@ fn generation_takes_a_strategy() {
             assert_eq!(generate(settings).exits(0).out, plain, "{family} {settings:?}");
         }
         generate(&["offload.strategy=overlaped"]).exits(2).says(&["did you mean `overlap`?"]);
-        generate(&["offload.optimizer=host"]).exits(2).says(&["no effect with train.mode = \"inference\""]);
+        let advice = "leave out --set offload.optimizer=\"host\": only training uses it";
+        generate(&["offload.optimizer=host"]).exits(2).says(&["no effect", advice]);
         generate(&["offload.activations=host", "offload.strategy=naive"]).exits(2).says(&["has no effect"]);
         generate(&["train.batch_size=3"]).exits(1).says(&["not `train.batch_size`", "offload"]);
     }

@@ -164,6 +164,9 @@ fn what_does_not_fit_is_refused_with_what_to_write() {
     assert!(reason.contains("wrong shape") && reason.contains("lora_A.weight"), "{reason}");
     let generate = ["generate", &fixture("gpt2"), "--ids", "5", "--adapter", &format!("{model}/adapter")];
     place.runner(&generate).exits(1).says(&["does not go with this model", "c_attn"]);
+    let adapter = format!("{model}/adapter");
+    let generate = ["generate", &adapter, "--prompt", "a"];
+    place.runner(&generate).exits(1).says(&["the model's own folder, and this one in", "with --adapter"]);
     // One whose tensors are gone.
     let config = std::fs::read(format!("{model}/adapter/adapter_config.json")).unwrap();
     std::fs::create_dir(place.path().join("emptied")).unwrap();

@@ -69,7 +69,10 @@ impl ConfigFile {
         let path = folder.join("config.json");
         let text = std::fs::read_to_string(&path).map_err(|e| {
             let hint = match folder.join("adapter_config.json").exists() {
-                true => "the folder holds an adapter without its model: name the model's own folder",
+                true => {
+                    "the folder holds an adapter without its model: name the model's own folder, and this one in \
+                     tuning.adapter, or with --adapter"
+                }
                 false => "name a folder that holds config.json and *.safetensors",
             };
             format!("cannot read {}: {e}; {hint}", path.display())
