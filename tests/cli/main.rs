@@ -40,3 +40,4 @@ mod tuning;
 mod verified;
 mod virtual_tokens;
 mod zero;
+mod zero_memory;
