@@ -9,7 +9,7 @@ impl Run<'_> {
     /// Names what cells that finished earlier saved and what is gone since: nothing saves it again unasked.
     pub(super) fn notice_missing(&self) {
         let Session { recipe, progress, .. } = *self.session;
-        let finished = |row: &Row| row.status == Status::Ok && !self.options.wants(Some(row));
+        let finished = |row: &Row| row.ended_well() && !self.options.wants(Some(row));
         for &position in self.chosen.iter().filter(|p| self.rows[**p][0].as_ref().is_some_and(finished)) {
             let Ok(folders) = Folders::of(&recipe.cells[position]) else { continue };
             for (key, _, folder) in folders.trained().filter(|(_, _, folder)| !folder.exists()) {
