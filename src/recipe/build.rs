@@ -77,7 +77,7 @@ impl Recipe {
             let all = built.iter().filter_map(|built| built.as_ref().err()).collect::<Vec<_>>();
             let in_all = all.len() == built.len() && all.iter().all(|error| error.says_the_same(all[0]));
             let name = if in_all { None } else { name(wrong, &combinations, set, all[0], source) };
-            let error = built.swap_remove(wrong).err().expect("it is one");
+            let error = built.swap_remove(wrong).expect_err("it is one");
             return Err(name.into_iter().fold(error, |error, name| error.in_cell(&name)));
         }
         for (built, (overrides, stage)) in built.into_iter().zip(combinations) {
