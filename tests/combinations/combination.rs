@@ -67,6 +67,7 @@ impl Combination {
             "optimizer's state",
             "loader",
             "waiting",
+            "graph",
         ]);
         // The host updates parts of whole weights, but none of those that stay divided on the device.
         match rest.is("ranks", "2 weights") && rest.is("optimizer's place", "host") {
@@ -81,7 +82,11 @@ impl Combination {
         let mut plain = self.at_rest().plain(&["level"]);
         match self.choice("tuning") {
             // Replicas and micro-batches drop elements of their own.
-            "lora that drops" if self.shards() => plain = plain.with("ranks", "2 replicas"),
+            // Those that divide nothing keep the optimizer on the device.
+            "lora that drops" if self.shards() => {
+                let on_host = self.stores_half() && self.is("optimizer's place", "host");
+                plain = plain.with("ranks", if on_host { "2 states" } else { "2 replicas" });
+            }
             "lora that drops" => {}
             _ => plain = plain.plain(&["ranks"]),
         }

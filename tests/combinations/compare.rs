@@ -19,10 +19,10 @@ pub fn allowed(combination: &Combination) -> Allowed {
         "tf32" | "fp16" => 1e-1,
         _ => 2e-1,
     };
-    // A step from moments that were rounded at other places after the step before: of 8 bits 1.1e-2 has been seen, of bf16
-    // 2e-3.
+    // A step from moments that were rounded at other places after the step before. Of bf16 2e-3 has been seen. Of 8 bits
+    // 7.7e-2 has, of a key's bias: its gradients are small, and its codes share a largest number with those of weights.
     let of_change = match combination.choice("optimizer") {
-        "adamw8bit" => f64::max(of_change, 5e-2),
+        "adamw8bit" => f64::max(of_change, 1.5e-1),
         "adamw_bf16" => f64::max(of_change, 1e-2),
         _ => of_change,
     };

@@ -45,6 +45,14 @@ fn parallel(c: &Combination) -> bool {
     !c.is("ranks", "one")
 }
 
+fn recorded(c: &Combination) -> bool {
+    c.is("graph", "yes")
+}
+
+fn accumulates(c: &Combination) -> bool {
+    !c.is("accumulation", "1")
+}
+
 fn replicated(c: &Combination) -> bool {
     c.shards() || matches!(c.choice("ranks"), "2 replicas" | "2 x 2")
 }
@@ -140,6 +148,27 @@ pub const REFUSALS: &[Refusal] = &[
         |c| c.is("precision", "tf32") && !crate::on_gpu(),
         "tf32 is a format of NVIDIA's tensor cores",
     ),
+    refusal(
+        "graph",
+        |c| recorded(c) && !crate::on_gpu(),
+        "a step is recorded as a CUDA graph; the CPU has none",
+    ),
+    refusal("graph", |c| recorded(c) && swiglu(c) && accumulates(c), "a graph reads one place"),
+    refusal("graph", |c| recorded(c) && moves(c) && accumulates(c), "gradients of blocks that move"),
+    refusal(
+        "graph",
+        |c| recorded(c) && matches!(c.choice("strategy"), "naive" | "checkpointed"),
+        "the host waits for each block",
+    ),
+    refusal("graph", |c| recorded(c) && c.is("activations", "host"), "copies of inputs are not recorded"),
+    refusal("graph", |c| recorded(c) && c.is("optimizer's place", "host"), "copies of gradients are not"),
+    refusal("graph", |c| recorded(c) && c.is("tuning", "lora that drops"), "would drop the same elements"),
+    refusal(
+        "graph",
+        |c| recorded(c) && matches!(c.choice("tuning"), "prompt" | "prefix"),
+        "the rows of virtual tokens differ",
+    ),
+    refusal("graph", |c| recorded(c) && sampled(c), "batches of samples differ in their lengths"),
     refusal(
         "autocast",
         |c| c.is("autocast", "on") && matches!(c.choice("precision"), "fp32" | "tf32"),
