@@ -5,7 +5,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::launch::{
-    Grid, buffer, contiguous, empty, expect, float, like, over, sizes, vector, wider, writable,
+    buffer, contiguous, elementwise, empty, expect, float, like, over, sizes, vector, wider, writable,
 };
 use crate::device::cuda;
 
@@ -66,19 +66,7 @@ pub fn padded_rows(x: &CubeTensor, rows: usize) -> CubeTensor {
     assert!(rows >= before, "{rows} rows hold {before}");
     let out = empty(&x, [rows, columns], x.dtype);
     let vector = vector(x.dtype, &[columns]);
-    let grid = Grid::of(rows * columns / vector);
-    // SAFETY: the kernel checks the ends of both buffers.
-    unsafe {
-        copy_padded::launch_unchecked(
-            &x.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&x),
-            buffer(&out),
-            float(x.dtype),
-        );
-    }
+    elementwise!(copy_padded, &out, vector, buffer(&x), buffer(&out), float(x.dtype));
     out
 }
 
@@ -86,23 +74,9 @@ pub fn padded_rows(x: &CubeTensor, rows: usize) -> CubeTensor {
 pub fn scaled(x: CubeTensor, factor: &CubeTensor, dtype: DType) -> CubeTensor {
     let x = burn_cubecl::kernel::into_contiguous(x);
     expect(factor, DType::F32, 1, "factor");
-    let elements = x.meta.num_elements();
-    let vector = vector(wider(x.dtype, dtype), &[elements]);
-    let grid = Grid::of(elements / vector);
-    let (out, out_argument) = over(&x, 0, dtype);
-    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
-    unsafe {
-        multiply::launch_unchecked(
-            &x.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&x),
-            buffer(factor),
-            out_argument,
-            [float(x.dtype), float(dtype)],
-        );
-    }
+    let vector = vector(wider(x.dtype, dtype), &[x.meta.num_elements()]);
+    let (out, to) = over(&x, 0, dtype);
+    elementwise!(multiply, &x, vector, buffer(&x), buffer(factor), to, [x.dtype, dtype].map(float));
     out
 }
 
@@ -113,21 +87,8 @@ pub fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
     }
     let x = contiguous(&x);
     let out = like(&x, dtype);
-    let elements = x.meta.num_elements();
-    let vector = vector(wider(x.dtype, dtype), &[elements]);
-    let grid = Grid::of(elements / vector);
-    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
-    unsafe {
-        convert::launch_unchecked(
-            &x.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&x),
-            buffer(&out),
-            [float(x.dtype), float(dtype)],
-        );
-    }
+    let vector = vector(wider(x.dtype, dtype), &[x.meta.num_elements()]);
+    elementwise!(convert, &x, vector, buffer(&x), buffer(&out), [x.dtype, dtype].map(float));
     out
 }
 
@@ -169,20 +130,7 @@ pub fn add(a: CubeTensor, b: &CubeTensor) -> CubeTensor {
     let elements = a.meta.num_elements();
     expect(&b, b.dtype, elements, "b");
     let vector = vector(wider(a.dtype, b.dtype), &[elements]);
-    let grid = Grid::of(elements / vector);
-    let (out, out_argument) = over(&a, 0, a.dtype);
-    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
-    unsafe {
-        sum_of_two::launch_unchecked(
-            &a.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&a),
-            buffer(&b),
-            out_argument,
-            [float(a.dtype), float(b.dtype)],
-        );
-    }
+    let (out, to) = over(&a, 0, a.dtype);
+    elementwise!(sum_of_two, &a, vector, buffer(&a), buffer(&b), to, [a.dtype, b.dtype].map(float));
     out
 }

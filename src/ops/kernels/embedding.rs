@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::launch::{
-    Grid, at_most, buffer, contiguous, empty, expect, float, sizes, vector, wider, writable,
+    at_most, buffer, contiguous, elementwise, empty, expect, float, sizes, vector, wider, writable,
 };
 
 /// Threads of a block that adds the gradients of one table row.
@@ -127,22 +127,18 @@ pub fn gather(weight: &CubeTensor, ids: &CubeTensor, out: DType) -> CubeTensor {
     expect(&ids, DType::I32, tokens, "ids");
     let rows = empty(&weight, [tokens, width], out);
     let vector = vector(wider(weight.dtype, out), &[width]);
-    let grid = Grid::of(tokens * width / vector);
-    // SAFETY: the kernel checks the end of the rows, and keeps ids within the table.
-    unsafe {
-        pick::launch_unchecked(
-            &weight.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&weight),
-            buffer(&ids),
-            buffer(&rows),
-            width / vector,
-            vocab - 1,
-            [float(weight.dtype), float(out)],
-        );
-    }
+    // The kernel keeps ids within the table.
+    elementwise!(
+        pick,
+        &rows,
+        vector,
+        buffer(&weight),
+        buffer(&ids),
+        buffer(&rows),
+        width / vector,
+        vocab - 1,
+        [weight.dtype, out].map(float),
+    );
     rows
 }
 

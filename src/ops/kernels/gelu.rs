@@ -5,7 +5,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::columns::{Cover, add_planes, sum_partial};
-use super::launch::{Grid, buffer, contiguous, expect, float, over, sizes, vector, wider};
+use super::launch::{buffer, contiguous, elementwise, expect, float, over, sizes, vector, wider};
 
 /// 2 √(2/π)
 const SLOPE: f32 = 1.595_769_2;
@@ -81,22 +81,9 @@ fn backward_and_sums<F: Float, G: Float, N: Size>(
 /// y of x's shape and type, in x's memory where nobody else holds it.
 pub fn gelu(x: CubeTensor) -> CubeTensor {
     let x = burn_cubecl::kernel::into_contiguous(x);
-    let elements = x.meta.num_elements();
-    let vector = vector(x.dtype, &[elements]);
-    let grid = Grid::of(elements / vector);
-    let (y, y_argument) = over(&x, 0, x.dtype);
-    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
-    unsafe {
-        forward::launch_unchecked(
-            &x.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&x),
-            y_argument,
-            float(x.dtype),
-        );
-    }
+    let vector = vector(x.dtype, &[x.meta.num_elements()]);
+    let (y, to) = over(&x, 0, x.dtype);
+    elementwise!(forward, &x, vector, buffer(&x), to, float(x.dtype));
     y
 }
 
@@ -107,21 +94,8 @@ pub fn gelu_backward(x: &CubeTensor, g: CubeTensor) -> CubeTensor {
     let elements = x.meta.num_elements();
     expect(&g, g.dtype, elements, "g");
     let vector = vector(wider(x.dtype, g.dtype), &[elements]);
-    let grid = Grid::of(elements / vector);
-    let (dx, dx_argument) = over(&g, 0, x.dtype);
-    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
-    unsafe {
-        backward::launch_unchecked(
-            &x.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&g),
-            buffer(&x),
-            dx_argument,
-            [float(x.dtype), float(g.dtype)],
-        );
-    }
+    let (dx, to) = over(&g, 0, x.dtype);
+    elementwise!(backward, &x, vector, buffer(&g), buffer(&x), to, [x.dtype, g.dtype].map(float));
     dx
 }
 

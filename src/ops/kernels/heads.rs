@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 
 use crate::ops::attention::Heads;
 
-use super::launch::{Grid, buffer, contiguous, empty, expect, float, sizes, vector, wider, writable};
+use super::launch::{buffer, contiguous, elementwise, empty, expect, float, sizes, vector, wider, writable};
 
 impl Heads {
     /// [B · K, S · G, d]
@@ -103,23 +103,11 @@ pub fn split_heads(
     places: Option<&Places>,
 ) -> CubeTensor {
     let x = contiguous(x);
-    let Cover { grid, vector, tokens, shape } = Cover::new(&x, column_offset, heads, places, x.dtype);
+    let Cover { vector, tokens, shape } = Cover::new(&x, column_offset, heads, places, x.dtype);
     let out = empty(&x, heads.matrices(), x.dtype);
-    // SAFETY: the kernel checks the end of `out`; the heads lie within the columns of `x`, and places name
-    // rows of it.
-    unsafe {
-        split::launch_unchecked(
-            &x.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&x),
-            tokens.as_ref().map(buffer).into(),
-            buffer(&out),
-            shape,
-            float(x.dtype),
-        );
-    }
+    // The heads lie within the columns of `x`, and places name rows of it.
+    let tokens = tokens.as_ref().map(buffer).into();
+    elementwise!(split, &out, vector, buffer(&x), tokens, buffer(&out), shape, float(x.dtype));
     out
 }
 
@@ -141,28 +129,15 @@ pub fn merge_heads_into(
     let (x, target) = (contiguous(x), writable(target));
     expect(&x, x.dtype, heads.elements(), "x");
     let widest = wider(x.dtype, target.dtype);
-    let Cover { grid, vector, tokens, shape } = Cover::new(&target, column_offset, heads, places, widest);
-    // SAFETY: the kernel checks the end of `x`; the heads lie within the columns of `target`, and places
-    // name rows of it.
-    unsafe {
-        merge::launch_unchecked(
-            &x.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&x),
-            tokens.as_ref().map(buffer).into(),
-            buffer(&target),
-            shape,
-            [float(x.dtype), float(target.dtype)],
-        );
-    }
+    let Cover { vector, tokens, shape } = Cover::new(&target, column_offset, heads, places, widest);
+    // The heads lie within the columns of `target`, and places name rows of it.
+    let (tokens, types) = (tokens.as_ref().map(buffer).into(), [x.dtype, target.dtype].map(float));
+    elementwise!(merge, &x, vector, buffer(&x), tokens, buffer(&target), shape, types);
     target
 }
 
 /// How a kernel covers the heads that lie in the columns of a tensor of tokens.
 struct Cover {
-    grid: Grid,
     vector: usize,
     tokens: Option<CubeTensor>,
     shape: ShapeLaunch,
@@ -192,6 +167,6 @@ impl Cover {
             offset / vector,
             first,
         );
-        Self { grid: Grid::of(heads.elements() / vector), vector, tokens, shape }
+        Self { vector, tokens, shape }
     }
 }

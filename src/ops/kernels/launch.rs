@@ -29,6 +29,19 @@ impl Grid {
     }
 }
 
+/// Launches an element-wise kernel with these arguments: a thread for each vector of so many elements of the tensor.
+macro_rules! elementwise {
+    ($kernel:ident, $tensor:expr, $vector:expr, $($argument:expr),+ $(,)?) => {{
+        let (tensor, vector): (&CubeTensor, usize) = ($tensor, $vector);
+        let grid = $crate::ops::kernels::launch::Grid::of(tensor.meta.num_elements() / vector);
+        // SAFETY: a buffer holds no more elements than its tensor, and an element-wise kernel checks their end.
+        unsafe {
+            $kernel::launch_unchecked(&tensor.client, grid.count, grid.dim, vector, $($argument),+);
+        }
+    }};
+}
+pub(crate) use elementwise;
+
 /// Any index made safe for a kernel: `last` where it is larger or negative.
 #[cube]
 pub fn at_most(index: i32, last: usize) -> usize {

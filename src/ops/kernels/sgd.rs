@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, expect, float, vector, writable};
+use super::launch::{buffer, contiguous, elementwise, expect, float, vector, writable};
 
 /// What one step of SGD multiplies by.
 #[derive(CubeType, CubeLaunch, Clone, Copy, Debug, PartialEq)]
@@ -75,22 +75,17 @@ pub fn sgd(
     applied.inspect(|applied| expect(applied, DType::F32, 1, "applied"));
     m.as_ref().inspect(|m| expect(m, DType::F32, elements, "m"));
     let vector = vector(DType::F32, &[elements]);
-    let grid = Grid::of(elements / vector);
-    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
-    unsafe {
-        update::launch_unchecked(
-            &p.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&p),
-            buffer(&g),
-            m.as_ref().map(buffer).into(),
-            clip.map(buffer).into(),
-            applied.map(buffer).into(),
-            SgdStepLaunch::new(step.lr, step.momentum, step.weight_decay),
-            [float(p.dtype), float(g.dtype)],
-        );
-    }
+    elementwise!(
+        update,
+        &p,
+        vector,
+        buffer(&p),
+        buffer(&g),
+        m.as_ref().map(buffer).into(),
+        clip.map(buffer).into(),
+        applied.map(buffer).into(),
+        SgdStepLaunch::new(step.lr, step.momentum, step.weight_decay),
+        [p.dtype, g.dtype].map(float),
+    );
     (p, m)
 }

@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, THREADS, buffer, contiguous, empty, expect, float, like, vector, wider};
+use super::launch::{THREADS, buffer, contiguous, elementwise, empty, expect, float, like, vector, wider};
 use super::row::{row_sum, scratch};
 use crate::device::cuda;
 
@@ -146,23 +146,18 @@ pub fn mean_square_difference_backward(
     expect(&target, target.dtype, elements, "target");
     expect(scale, DType::F32, 1, "scale");
     let vector = vector(wider(y.dtype, target.dtype), &[elements]);
-    let grid = Grid::of(elements / vector);
     let dy = like(&y, y.dtype);
-    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
-    unsafe {
-        difference::launch_unchecked(
-            &y.client,
-            grid.count,
-            grid.dim,
-            vector,
-            buffer(&y),
-            buffer(&target),
-            buffer(scale),
-            buffer(&dy),
-            2.0 / elements as f32,
-            [float(y.dtype), float(target.dtype)],
-        );
-    }
+    elementwise!(
+        difference,
+        &y,
+        vector,
+        buffer(&y),
+        buffer(&target),
+        buffer(scale),
+        buffer(&dy),
+        2.0 / elements as f32,
+        [y.dtype, target.dtype].map(float),
+    );
     dy
 }
 

@@ -7,7 +7,7 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::ops::kernels::launch::{Grid, buffer, expect, float, like, over, vector, writable};
+use crate::ops::kernels::launch::{buffer, elementwise, expect, float, like, over, vector, writable};
 
 /// σ(x)
 #[cube]
@@ -70,61 +70,36 @@ fn gate_backward<F: Float, N: Size>(
     }
 }
 
-/// What an element-wise kernel over `tensors`, of one type and size, is launched with.
-struct Launch {
-    grid: Grid,
-    vector: usize,
-    element: ElemType,
-}
-
-impl Launch {
-    fn over<const K: usize>(tensors: [&CubeTensor; K]) -> Self {
-        let first = tensors[0];
-        let elements = first.meta.num_elements();
-        for tensor in tensors {
-            expect(tensor, first.dtype, elements, "an operand of SwiGLU's gate");
-        }
-        let vector = vector(first.dtype, &[elements]);
-        Self { grid: Grid::of(elements / vector), vector, element: float(first.dtype) }
+/// Elements that a thread takes of `tensors`, of one type and size, and their type.
+fn vector_over<const K: usize>(tensors: [&CubeTensor; K]) -> (usize, ElemType) {
+    let first = tensors[0];
+    let elements = first.meta.num_elements();
+    for tensor in tensors {
+        expect(tensor, first.dtype, elements, "an operand of SwiGLU's gate");
     }
+    (vector(first.dtype, &[elements]), float(first.dtype))
 }
 
 /// h, in the place of a where nobody else holds it.
 pub fn forward(a: CubeTensor, b: CubeTensor) -> CubeTensor {
-    let Launch { grid, vector, element } = Launch::over([&a, &b]);
-    let (h, h_arg) = over(&a, 0, a.dtype);
-    let (a_arg, b_arg) = (buffer(&a), buffer(&b));
-    // SAFETY: the buffers hold as many elements and the kernel checks their end.
-    unsafe {
-        gate::launch_unchecked(&a.client, grid.count, grid.dim, vector, a_arg, b_arg, h_arg, element);
-    }
+    let (vector, element) = vector_over([&a, &b]);
+    let (h, to) = over(&a, 0, a.dtype);
+    elementwise!(gate, &a, vector, buffer(&a), buffer(&b), to, element);
     h
 }
 
 /// s and h.
 pub fn forward_with_silu(a: &CubeTensor, b: &CubeTensor) -> (CubeTensor, CubeTensor) {
-    let Launch { grid, vector, element } = Launch::over([a, b]);
+    let (vector, element) = vector_over([a, b]);
     let (s, h) = (like(a, a.dtype), like(a, a.dtype));
-    let [a_arg, b_arg, s_arg, h_arg] = [a, b, &s, &h].map(buffer);
-    // SAFETY: as in `forward`.
-    unsafe {
-        silu_and_gate::launch_unchecked(
-            &a.client, grid.count, grid.dim, vector, a_arg, b_arg, s_arg, h_arg, element,
-        );
-    }
+    elementwise!(silu_and_gate, a, vector, buffer(a), buffer(b), buffer(&s), buffer(&h), element);
     (s, h)
 }
 
 /// da, db and h, in the memory of a, b and dh where nobody else holds them.
 pub fn backward(a: CubeTensor, b: CubeTensor, dh: CubeTensor) -> [CubeTensor; 3] {
     let [a, b, dh] = [a, b, dh].map(writable);
-    let Launch { grid, vector, element } = Launch::over([&a, &b, &dh]);
-    let [a_arg, b_arg, dh_arg] = [&a, &b, &dh].map(buffer);
-    // SAFETY: as in `forward`.
-    unsafe {
-        gate_backward::launch_unchecked(
-            &a.client, grid.count, grid.dim, vector, a_arg, b_arg, dh_arg, element,
-        );
-    }
+    let (vector, element) = vector_over([&a, &b, &dh]);
+    elementwise!(gate_backward, &a, vector, buffer(&a), buffer(&b), buffer(&dh), element);
     [a, b, dh]
 }
