@@ -116,94 +116,42 @@ impl Key {
         self
     }
 
-    #[must_use]
-    pub const fn default(mut self, default: DefaultValue) -> Self {
-        self.default = default;
-        self
-    }
-
     /// What it is called in tables and charts.
     pub fn label(&self) -> String {
         self.called.map_or_else(|| self.name.replace('_', " "), String::from)
     }
+}
 
-    #[must_use]
-    pub const fn role(mut self, role: Role) -> Self {
-        self.role = role;
-        self
-    }
+/// Methods that give a key with one field set.
+macro_rules! setters {
+    ($($field:ident($($argument:ident: $type:ty),*) = $value:expr;)*) => {
+        impl Key {
+            $(
+                #[must_use]
+                pub const fn $field(mut self $(, $argument: $type)*) -> Self {
+                    self.$field = $value;
+                    self
+                }
+            )*
+        }
+    };
+}
 
-    #[must_use]
-    pub const fn called(mut self, name: &'static str) -> Self {
-        self.called = Some(name);
-        self
-    }
-
-    #[must_use]
-    pub const fn reads(mut self, reads: &'static [(&'static str, &'static str)]) -> Self {
-        self.reads = reads;
-        self
-    }
-
-    #[must_use]
-    pub const fn without(mut self, text: &'static str) -> Self {
-        self.without = Some(text);
-        self
-    }
-
-    #[must_use]
-    pub const fn tacit(mut self) -> Self {
-        self.tacit = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn unsaid(mut self) -> Self {
-        self.unsaid = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn always_said(mut self) -> Self {
-        self.always_said = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn moot(mut self, key: &'static str, value: &'static str) -> Self {
-        self.moot = Some((key, value));
-        self
-    }
-
-    #[must_use]
-    pub const fn alone(mut self, key: &'static str, value: &'static str) -> Self {
-        self.alone = Some((key, value));
-        self
-    }
-
-    #[must_use]
-    pub const fn times(mut self, key: &'static str) -> Self {
-        self.times = Some(key);
-        self
-    }
-
-    #[must_use]
-    pub const fn divides(mut self, key: &'static str) -> Self {
-        self.divides = Some(key);
-        self
-    }
-
-    #[must_use]
-    pub const fn follows(mut self, keys: &'static [&'static str]) -> Self {
-        self.follows = keys;
-        self
-    }
-
-    #[must_use]
-    pub const fn since(mut self, format: u32) -> Self {
-        self.since = format;
-        self
-    }
+setters! {
+    default(default: DefaultValue) = default;
+    role(role: Role) = role;
+    called(name: &'static str) = Some(name);
+    reads(reads: &'static [(&'static str, &'static str)]) = reads;
+    without(text: &'static str) = Some(text);
+    tacit() = true;
+    unsaid() = true;
+    always_said() = true;
+    moot(key: &'static str, value: &'static str) = Some((key, value));
+    alone(key: &'static str, value: &'static str) = Some((key, value));
+    times(key: &'static str) = Some(key);
+    divides(key: &'static str) = Some(key);
+    follows(keys: &'static [&'static str]) = keys;
+    since(format: u32) = format;
 }
 
 impl DefaultValue {
