@@ -139,7 +139,7 @@ section! {
     /// Which implementation of each operator runs: `custom`, with a backward written by hand, or `plain`,
     /// composed of Burn's operators.
     #[derive(Copy)]
-    pub struct Ops: Section::new("ops") => {
+    pub struct Ops: Section::new("ops"), Default => {
         /// The SwiGLU feed-forward network.
         pub swiglu: Operator = OPERATOR.alone("model.kind", "swiglu"),
         /// Scaled dot-product attention.
@@ -155,21 +155,6 @@ section! {
         pub rope: Operator = OPERATOR,
         /// GELU, in the tanh approximation.
         pub gelu: Operator = OPERATOR,
-    }
-}
-
-impl Default for Ops {
-    fn default() -> Self {
-        let ours = Operator::default();
-        Self {
-            swiglu: ours,
-            attention: ours,
-            fused_attention: true,
-            loss: ours,
-            norm: ours,
-            rope: ours,
-            gelu: ours,
-        }
     }
 }
 

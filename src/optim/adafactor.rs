@@ -21,7 +21,7 @@ section! {
     /// a ← max(epsilon_2, rms p) · min(lr, 1 / √t)
     /// p ← p (1 − lr · weight_decay) − a / max(1, rms u / threshold) · u
     /// ```
-    pub struct Adafactor: Section::of("train.optimizer", "kind", &["adafactor"]) => {
+    pub struct Adafactor: Section::of("train.optimizer", "kind", &["adafactor"]), Default => {
         /// Largest learning rate, relative to the size of a parameter.
         pub lr: f64 = Key::method(POSITIVE).default(Number(1e-2)),
         /// Step t forgets the share t to the power of minus this of the mean squares.
@@ -38,12 +38,6 @@ section! {
 }
 
 /// PyTorch's.
-impl Default for Adafactor {
-    fn default() -> Self {
-        Self::SECTION.defaults()
-    }
-}
-
 impl Rule for Adafactor {
     fn state_bytes(&self, tensors: Tensors) -> u64 {
         4 * tensors.sides

@@ -21,19 +21,13 @@ section! {
     /// m ← momentum · m + g          (m = 0 before the first step; without momentum m = g)
     /// p ← p − lr · m
     /// ```
-    pub struct Sgd: Section::of("train.optimizer", "kind", &["sgd"]) => {
+    pub struct Sgd: Section::of("train.optimizer", "kind", &["sgd"]), Default => {
         /// Learning rate.
         pub lr: f64 = Key::method(POSITIVE).default(Number(1e-3)),
         /// Decay of the sum of gradients; 0: none is kept.
         pub momentum: f64 = Key::method(FRACTION).default(Number(0.0)),
         /// Times the parameter, added to its gradient.
         pub weight_decay: f64 = Key::method(NON_NEGATIVE).default(Number(0.0)),
-    }
-}
-
-impl Default for Sgd {
-    fn default() -> Self {
-        Self::SECTION.defaults()
     }
 }
 

@@ -15,7 +15,7 @@ const MOST_RANKS: i64 = 256;
 
 section! {
     /// Several processes for a cell, its ranks.
-    pub struct Parallel: Section::new("parallel") => {
+    pub struct Parallel: Section::new("parallel"), Default => {
         /// Replicas of the model, each with its share of the rows of every batch.
         ///
         /// `train.batch_size` is that of all together: the same problem, whatever their number.
@@ -79,12 +79,6 @@ pub enum Engine {
 impl Engine {
     fn is_auto(&self) -> bool {
         *self == Self::Auto
-    }
-}
-
-impl Default for Parallel {
-    fn default() -> Self {
-        Self::SECTION.defaults()
     }
 }
 

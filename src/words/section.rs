@@ -72,11 +72,11 @@ impl Section {
 
 /// A struct whose fields are the keys of a section, with the [`Section`] as `SECTION`. The first paragraph of its
 /// documentation, and of each field's, is also that of the recipe. What stands behind `and` are fields with keys of
-/// their own.
+/// their own. With `, Default` behind the section the struct has the keys' defaults.
 macro_rules! section {
     (
         $(#[$($about:tt)*])*
-        $vis:vis struct $name:ident: $section:expr => {
+        $vis:vis struct $name:ident: $section:expr $(, $default:ident)? => {
             $($(#[$($doc:tt)*])* $key_vis:vis $key:ident: $type:ty = $is:expr),* $(,)?
         }
         $(and { $($(#[$field_doc:meta])* $field_vis:vis $field:ident: $field_type:ty),* $(,)? })?
@@ -96,6 +96,15 @@ macro_rules! section {
                 &[$($is.named(stringify!($key), $crate::words::section::first_paragraph!([] $(#[$($doc)*])*))),*],
             );
         }
+
+        $(
+            impl $default for $name {
+                /// Each key has its default.
+                fn default() -> Self {
+                    Self::SECTION.defaults()
+                }
+            }
+        )?
     };
 }
 pub(crate) use section;

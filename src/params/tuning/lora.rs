@@ -21,7 +21,7 @@ use crate::words::{Key, Rule, Section};
 
 section! {
     /// Low-rank matrices added to frozen linear layers: y = xW + alpha / rank · (xAᵀ)Bᵀ with trained A and B.
-    pub struct Lora: Section::of("tuning", "method", &["lora", "qlora"]) => {
+    pub struct Lora: Section::of("tuning", "method", &["lora", "qlora"]), Default => {
         /// Rows of A and columns of B; at most the inputs and the outputs of each layer.
         pub rank: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "rank {}")]).since(4),
         /// The adapter's result is multiplied by alpha / rank.
@@ -45,12 +45,6 @@ section! {
 
 /// The names of A and B within their layer, as PEFT has them.
 pub const MATRICES: [&str; 2] = ["lora_A.weight", "lora_B.weight"];
-
-impl Default for Lora {
-    fn default() -> Self {
-        Self::SECTION.defaults()
-    }
-}
 
 impl Lora {
     /// The names in `target_modules`.
