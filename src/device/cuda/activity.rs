@@ -115,14 +115,9 @@ impl Recording {
         };
         let mut activities: Vec<Activity> = activities.into_iter().map(named).collect();
         let at = |time: Instant| self.moment.1 + time.duration_since(self.moment.0).as_nanos() as u64;
-        activities.extend(take_host_work().into_iter().map(|(start, end)| Activity {
-            kind: ActivityKind::HostUpdate,
-            name: "update on the host".into(),
-            operator: None,
-            stream: HOST,
-            start: at(start),
-            end: at(end),
-            bytes: 0,
+        activities.extend(take_host_work().into_iter().map(|(start, end)| {
+            let times = [at(start), at(end)];
+            Activity { stream: HOST, ..Activity::new(ActivityKind::HostUpdate, "update on the host", times) }
         }));
         activities.sort_by_key(|activity| activity.start);
         activities
@@ -187,15 +182,10 @@ unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Record> {
             cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL => {
                 let kernel = record.cast::<cupti::CUpti_ActivityKernel9>();
                 let name = CStr::from_ptr((*kernel).name).to_string_lossy();
-                let activity = Activity {
-                    kind: ActivityKind::of_kernel(&name),
-                    name: name.chars().take(NAME).collect(),
-                    operator: None,
-                    stream: (*kernel).streamId,
-                    start: (*kernel).start,
-                    end: (*kernel).end,
-                    bytes: 0,
-                };
+                let (kind, short) = (ActivityKind::of_kernel(&name), name.chars().take(NAME));
+                let activity =
+                    Activity::new(kind, short.collect::<String>(), [(*kernel).start, (*kernel).end]);
+                let activity = Activity { stream: (*kernel).streamId, ..activity };
                 Some(Record::Activity { call: (*kernel).correlationId, activity })
             }
             cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY => {
@@ -205,29 +195,15 @@ unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Record> {
                     2 => (ActivityKind::DeviceToHost, "copy to the host"),
                     _ => (ActivityKind::DeviceToDevice, "copy on the device"),
                 };
-                let activity = Activity {
-                    kind,
-                    name: name.into(),
-                    operator: None,
-                    stream: (*copy).streamId,
-                    start: (*copy).start,
-                    end: (*copy).end,
-                    bytes: (*copy).bytes,
-                };
+                let activity = Activity::new(kind, name, [(*copy).start, (*copy).end]);
+                let activity = Activity { stream: (*copy).streamId, bytes: (*copy).bytes, ..activity };
                 Some(Record::Activity { call: (*copy).correlationId, activity })
             }
             cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET => {
                 let set = record.cast::<cupti::CUpti_ActivityMemset4>();
                 let mark = Mark::of_code((*set).value).filter(|_| (*set).bytes == 1)?;
-                let activity = Activity {
-                    kind: ActivityKind::Mark,
-                    name: mark.name().into(),
-                    operator: None,
-                    stream: (*set).streamId,
-                    start: (*set).start,
-                    end: (*set).end,
-                    bytes: 1,
-                };
+                let activity = Activity::new(ActivityKind::Mark, mark.name(), [(*set).start, (*set).end]);
+                let activity = Activity { stream: (*set).streamId, bytes: 1, ..activity };
                 Some(Record::Activity { call: (*set).correlationId, activity })
             }
             cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION => {

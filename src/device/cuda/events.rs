@@ -128,6 +128,14 @@ impl Event {
 pub(super) struct Later(Arc<OnceLock<Event>>);
 
 impl Later {
+    /// Behind everything issued so far on this thread's stream.
+    pub fn behind(gpu: &Gpu) -> Self {
+        let later = Self::default();
+        let own = later.clone();
+        gpu.stream().issue(move |stream| own.record_on(stream));
+        later
+    }
+
     /// As [`Event::record_on`], once, on CubeCL's thread.
     pub fn record_on(&self, stream: CUstream) {
         self.0.get_or_init(|| Event::record_on(stream));
@@ -145,13 +153,7 @@ pub struct Stamp(Later);
 impl Stamp {
     /// Behind everything issued so far on this thread's stream.
     pub fn new(gpu: &Gpu) -> Self {
-        let stamp = Later::default();
-        let later = stamp.clone();
-        gpu.stream().enqueue(None, move |_, stream| {
-            later.record_on(stream);
-            Ok(())
-        });
-        Self(stamp)
+        Self(Later::behind(gpu))
     }
 
     /// Seconds from an event of the same device to this place; below 0 where it came first.

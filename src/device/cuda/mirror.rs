@@ -5,7 +5,9 @@ use burn::backend::DispatchTensor;
 use burn::tensor::Tensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cudarc::driver::DriverError;
 use cudarc::driver::result::{memcpy_dtoh_async, memcpy_htod_async};
+use cudarc::driver::sys::CUstream;
 
 use super::{Event, Gpu, Later, PinnedArena, address, buffer};
 use crate::device::host::{Arrival, HostMemory, Loan};
@@ -34,11 +36,13 @@ impl CudaMirror {
             let _ = event.try_wait();
         }
     }
-}
 
-impl Mirror for CudaMirror {
-    fn send(&mut self, tensor: DispatchTensor) {
-        let tensor = into_contiguous(primitive(tensor));
+    /// Issues a copy between the buffer and the tensor, of as many bytes: from what the tensor holds, or to it.
+    fn copy(
+        &mut self,
+        tensor: &CubeTensor,
+        issue: impl FnOnce(&mut [u8], u64, CUstream) -> Result<(), DriverError> + Send,
+    ) {
         let memory = self.memory.as_mut().expect("the buffer is here").bytes_mut();
         assert_eq!(
             tensor.meta.num_elements() * tensor.dtype.size(),
@@ -46,13 +50,21 @@ impl Mirror for CudaMirror {
             "a tensor of the mirror's size"
         );
         let copied = self.gpu.stream().submit(|stream| {
-            let from = address(&tensor.client, &tensor.handle)?;
-            // SAFETY: both sides hold as many bytes, checked above. Memory that the tensor gives back is
-            // used again only behind this copy, on the same stream; the buffer is touched after its event.
-            unsafe { memcpy_dtoh_async(memory, from.pointer, stream) }.map_err(|e| e.to_string())?;
+            let at = address(&tensor.client, &tensor.handle)?;
+            issue(memory, at.pointer, stream).map_err(|e| e.to_string())?;
             Ok::<_, String>(Event::record_on(stream))
         });
         self.copied = Some(copied.unwrap_or_else(|e| panic!("{e}")).into());
+    }
+}
+
+impl Mirror for CudaMirror {
+    fn send(&mut self, tensor: DispatchTensor) {
+        // SAFETY: both sides hold as many bytes, which `copy` checks. Memory that the tensor gives back is
+        // used again only behind this copy, on the same stream; the buffer is touched after its event.
+        self.copy(&into_contiguous(primitive(tensor)), |memory, from, stream| unsafe {
+            memcpy_dtoh_async(memory, from, stream)
+        });
     }
 
     fn lend(&mut self) -> Loan {
@@ -67,20 +79,9 @@ impl Mirror for CudaMirror {
     fn fetch(&mut self, tensor: DispatchTensor) -> DispatchTensor {
         self.wait();
         let tensor = into_contiguous(primitive(tensor));
-        let memory = self.memory.as_ref().expect("the buffer is here").bytes();
-        assert_eq!(
-            tensor.meta.num_elements() * tensor.dtype.size(),
-            memory.len(),
-            "a tensor of the mirror's size"
-        );
-        let copied = self.gpu.stream().submit(|stream| {
-            let to = address(&tensor.client, &tensor.handle)?;
-            // SAFETY: both sides hold as many bytes, checked above; kernels that read the old values are
-            // before this copy on the same stream; the buffer is touched after its event.
-            unsafe { memcpy_htod_async(to.pointer, memory, stream) }.map_err(|e| e.to_string())?;
-            Ok::<_, String>(Event::record_on(stream))
-        });
-        self.copied = Some(copied.unwrap_or_else(|e| panic!("{e}")).into());
+        // SAFETY: both sides hold as many bytes, which `copy` checks; kernels that read the old values are
+        // before this copy on the same stream; the buffer is touched after its event.
+        self.copy(&tensor, |memory, to, stream| unsafe { memcpy_htod_async(to, memory, stream) });
         // The rank of a tensor is a mark on its type alone.
         super::tensor::<1>(tensor).into_dispatch()
     }

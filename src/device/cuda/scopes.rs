@@ -45,11 +45,8 @@ impl Scopes {
 
     /// Calls CUPTI on CubeCL's thread, after what was issued before.
     fn between_launches(&self, call: impl FnOnce() -> cupti::CUptiResult + Send + 'static) {
-        self.gpu.stream().enqueue(None, move |_, _| {
-            // Where CUPTI refuses, kernels are recorded without their operators.
-            let _ = call();
-            Ok(())
-        });
+        // Where CUPTI refuses, kernels are recorded without their operators.
+        self.gpu.stream().issue(move |_| _ = call());
     }
 }
 

@@ -106,10 +106,7 @@ impl CudaStore {
     /// Kernels issued from here on run after the event.
     fn hold_compute(&self, later: Option<Later>) {
         if let Some(later) = later {
-            self.gpu.stream().enqueue(None, move |_, stream| {
-                hold(stream, &later);
-                Ok(())
-            });
+            self.gpu.stream().issue(move |stream| hold(stream, &later));
         }
     }
 
@@ -208,12 +205,7 @@ impl BlockStore for CudaStore {
     }
 
     fn used(&mut self, slot: usize) {
-        let used = Later::default();
-        self.places[slot].used = Some(used.clone());
-        self.gpu.stream().enqueue(None, move |_, stream| {
-            used.record_on(stream);
-            Ok(())
-        });
+        self.places[slot].used = Some(Later::behind(self.gpu));
     }
 
     fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor {
@@ -284,10 +276,7 @@ impl BlockStore for CudaStore {
 
     fn settle(&mut self) {
         for copies in [self.fills.raw(), self.sends.raw()] {
-            self.gpu.stream().enqueue(None, move |_, stream| {
-                Event::record_on(copies.stream()).hold(stream);
-                Ok(())
-            });
+            self.gpu.stream().issue(move |stream| Event::record_on(copies.stream()).hold(stream));
         }
     }
 
@@ -295,20 +284,12 @@ impl BlockStore for CudaStore {
     fn fork(&mut self) {
         self.forget(None);
         for copies in [self.fills.raw(), self.sends.raw()] {
-            self.gpu.stream().enqueue(None, move |_, stream| {
-                Event::record_on(stream).hold(copies.stream());
-                Ok(())
-            });
+            self.gpu.stream().issue(move |stream| Event::record_on(stream).hold(copies.stream()));
         }
     }
 
     fn join(&mut self) {
-        let reached = Later::default();
-        self.forget(Some(&reached));
-        self.gpu.stream().enqueue(None, move |_, stream| {
-            reached.record_on(stream);
-            Ok(())
-        });
+        self.forget(Some(&Later::behind(self.gpu)));
     }
 
     fn mark(&mut self, mark: Mark) {

@@ -210,6 +210,14 @@ impl Stream {
         }
     }
 
+    /// As [`enqueue`](Self::enqueue), of a call that needs no buffer and cannot fail.
+    pub fn issue(&self, call: impl FnOnce(CUstream) + Send + 'static) {
+        self.enqueue(None, move |_, stream| {
+            call(stream);
+            Ok(())
+        });
+    }
+
     /// Waits until the device has done everything issued on this stream.
     ///
     /// # Panics

@@ -48,15 +48,7 @@ impl HostRecording {
     pub fn mark(mark: Mark) {
         if let Some(own) = &*recording() {
             let now = own.now();
-            own.spans().done.push(Activity {
-                kind: ActivityKind::Mark,
-                name: mark.name().into(),
-                operator: None,
-                stream: 0,
-                start: now,
-                end: now,
-                bytes: 0,
-            });
+            own.spans().done.push(Activity::new(ActivityKind::Mark, mark.name(), [now; 2]));
         }
     }
 
@@ -75,15 +67,8 @@ impl Spans {
     fn close(&mut self, now: u64) {
         let since = std::mem::replace(&mut self.since, now);
         if let Some(operator) = self.open.last().filter(|_| now > since) {
-            self.done.push(Activity {
-                kind: ActivityKind::Kernel,
-                name: (*operator).into(),
-                operator: Some((*operator).into()),
-                stream: 0,
-                start: since,
-                end: now,
-                bytes: 0,
-            });
+            let kernel = Activity::new(ActivityKind::Kernel, *operator, [since, now]);
+            self.done.push(Activity { operator: Some((*operator).into()), ..kernel });
         }
     }
 }

@@ -36,6 +36,13 @@ pub struct Activity {
     pub bytes: u64,
 }
 
+impl Activity {
+    /// Of stream 0 until it gets another, without an operator or bytes.
+    pub fn new(kind: ActivityKind, name: impl Into<String>, [start, end]: [u64; 2]) -> Self {
+        Self { kind, name: name.into(), operator: None, stream: 0, start, end, bytes: 0 }
+    }
+}
+
 /// The stream of what the host computes, which no device gives out.
 pub const HOST: u32 = u32::MAX;
 
