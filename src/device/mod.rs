@@ -16,7 +16,7 @@ pub mod trace;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
@@ -30,13 +30,13 @@ pub use target::Target;
 pub use timer::{Moment, Timer};
 
 use crate::measure::{CpuMeter, Meter, alloc};
-use crate::words::{Compute, DeviceId, Rule};
+use crate::words::{Compute, DeviceId, Rule, locked};
 
 /// Burn has one generator of random numbers a process. While this is held nobody else seeds it or draws from it, so what
 /// is drawn follows from the seed, also where tests run side by side.
 pub fn drawing() -> MutexGuard<'static, ()> {
     static DRAWING: Mutex<()> = Mutex::new(());
-    DRAWING.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&DRAWING)
 }
 
 /// What a device is, as rows and `runner devices` show it.

@@ -1,9 +1,11 @@
 //! Ctrl-C and SIGTERM: the first stops the run cleanly, the second ends it at once.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
+
+use crate::words::locked;
 
 /// Exit code of an interrupted run, as shells have it: 128 + SIGINT.
 pub const EXIT_INTERRUPTED: u8 = 130;
@@ -16,7 +18,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// When the system refuses.
 pub fn install() -> Result<&'static AtomicBool> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
-    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut installed = locked(&INSTALLED);
     if !*installed {
         ctrlc::set_handler(|| {
             if INTERRUPTED.swap(true, Relaxed) {

@@ -1,7 +1,7 @@
 //! [`change`]: the weights of a cell before and after its steps, by which ways of training are compared.
 
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::parallel::Groups;
 use crate::params::named::Named;
 use crate::recipe::Cell;
 use crate::residence::Movement;
+use crate::words::locked;
 use crate::world::World;
 
 /// Every weight before the first step and after the last, and the loss of each step.
@@ -93,7 +94,7 @@ fn of_rank<K: Kind<Network: Build>>(
     let cell = &cell.of_micro_batches();
     let groups = Groups::of(world, &cell.parallel);
     let feed = K::Network::feed(cell, share(&groups.replicas));
-    let drawing = turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let drawing = locked(turn);
     let mut training = Training::<K::Network>::among(cell, &groups, feed, steps);
     training.draw();
     drop(drawing);

@@ -13,6 +13,7 @@ use cudarc::driver::sys::{self, CUcontext};
 use super::scopes::Scopes;
 use super::{Gpu, stream};
 use crate::device::trace::{Activity, ActivityKind, HOST, Mark, follow, follow_host_work, take_host_work};
+use crate::words::locked;
 
 static RECORDED: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 /// Whether a recording runs; marks are noted only then.
@@ -67,7 +68,7 @@ impl Recording {
         unsafe { cupti::cuptiActivityRegisterCallbacks(Some(request), Some(complete)) }
             .result()
             .map_err(|e| format!("CUPTI does not record ({e:?})"))?;
-        recorded().clear();
+        locked(&RECORDED).clear();
         for kind in KINDS {
             // SAFETY: switches one kind of record on.
             unsafe { cupti::cuptiActivityEnable(kind) }
@@ -100,7 +101,7 @@ impl Recording {
         // SAFETY: hands every buffer to `complete` before it returns.
         unsafe { cupti::cuptiActivityFlushAll(1) };
         let (mut activities, mut ids) = (Vec::new(), HashMap::new());
-        for record in std::mem::take(&mut *recorded()) {
+        for record in std::mem::take(&mut *locked(&RECORDED)) {
             match record {
                 // CUPTI gives 0 where it has no time: of a copy under way when recording began.
                 Record::Activity { activity, .. } if activity.start == 0 => {}
@@ -139,10 +140,6 @@ impl Gpu {
     }
 }
 
-fn recorded() -> std::sync::MutexGuard<'static, Vec<Record>> {
-    RECORDED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 fn layout() -> Layout {
     Layout::from_size_align(BUFFER, 8).expect("a power of two")
 }
@@ -166,7 +163,7 @@ unsafe extern "C" fn complete(_: CUcontext, _: u32, buffer: *mut u8, _: usize, v
         while cupti::cuptiActivityGetNextRecord(buffer, valid, &mut record)
             == cupti::CUptiResult::CUPTI_SUCCESS
         {
-            recorded().extend(read(record));
+            locked(&RECORDED).extend(read(record));
         }
         dealloc(buffer, layout());
     }

@@ -12,7 +12,7 @@ mod tuning;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use cudarc::cublaslt::result::{self as lt, CublasError};
 use cudarc::cublaslt::sys;
@@ -20,7 +20,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::block::Block;
 use super::driver;
-use crate::words::cache;
+use crate::words::{cache, locked};
 use descriptors::{Algorithm, Descriptors};
 pub use problem::{Addresses, Epilogue, Fp32Math, Layout, Problem};
 use remembered::Remembered;
@@ -230,10 +230,4 @@ impl Drop for TuningAllowed<'_> {
     fn drop(&mut self) {
         *locked(&self.0.tuning) = None;
     }
-}
-
-/// Ignores that a thread panicked while it held the lock: every change is one assignment, so nothing is
-/// half done.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -16,7 +16,7 @@ mod serve;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, panicking, sleep};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ pub use self::pending::Pending;
 use self::serve::{Job, Place, State, serve};
 use super::nccl::Collective;
 use super::{Event, Gpu, Later, Mark, buffer, writable};
+use crate::words::locked;
 
 /// How long an end waits for the thread: for NCCL to give its memory back.
 const GRACE: Duration = Duration::from_secs(2);
@@ -58,12 +59,6 @@ struct Shared {
     state: Mutex<State>,
     /// Whether what is under way may end without a result.
     abandoned: AtomicBool,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Totals of the operations that have ended.
@@ -189,7 +184,7 @@ impl Collectives {
         assert!(values.iter().all(|values| values.dtype == dtype), "tensors of one type");
         let elements: usize = values.iter().map(|values| values.meta.num_elements()).sum();
         let turn = {
-            let mut state = self.shared.lock();
+            let mut state = locked(&self.shared.state);
             state.crossed.sent += self.sent(collective, (elements * dtype.size()) as u64);
             state.next(collective.peer())
         };
@@ -273,12 +268,12 @@ impl Collectives {
     /// The operation in which this rank may be waiting for others.
     pub fn under_way(&self) -> Option<UnderWay> {
         self.gpu.context.bind();
-        self.shared.lock().first_under_way()
+        locked(&self.shared.state).first_under_way()
     }
 
     /// Why the thread or NCCL can carry out no more.
     pub fn failure(&self) -> Option<String> {
-        self.shared.lock().failure.clone()
+        locked(&self.shared.state).failure.clone()
     }
 
     /// Totals of what was begun so far. Waits up to [`GRACE`] for what the device has not done.
@@ -288,7 +283,7 @@ impl Collectives {
         // Otherwise CubeCL's thread may not come to what waits for the last operations.
         self.gpu.stream().hurry();
         loop {
-            let mut state = self.shared.lock();
+            let mut state = locked(&self.shared.state);
             state.fold();
             if state.under_way.is_empty() || Instant::now() >= deadline {
                 return state.crossed;

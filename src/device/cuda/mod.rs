@@ -51,7 +51,7 @@ use cubecl_runtime::runtime::Runtime;
 use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 
 use super::{DeviceInfo, LESS_MEMORY};
-use crate::words::Bytes;
+use crate::words::{Bytes, locked};
 
 pub use activity::Recording;
 pub use blas::{Fp32Math, TuningAllowed};
@@ -105,7 +105,7 @@ impl Gpu {
     /// When there is no such device or the driver refuses it.
     pub fn open(ordinal: usize) -> &'static Self {
         static OPEN: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
-        let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut open = locked(&OPEN);
         if let Some(gpu) = open.iter().find(|gpu| gpu.ordinal == ordinal) {
             return gpu;
         }
@@ -195,7 +195,7 @@ impl Gpu {
     /// The lane of this thread's stream, opened on first use.
     fn lane(&self) -> &'static Lane {
         let id = StreamId::current();
-        let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut lanes = locked(&self.lanes);
         lanes.entry(id).or_insert_with(|| {
             let client = self.client();
             let stream = stream::Stream::open(client.clone(), id, &self.context);

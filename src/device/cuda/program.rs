@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use burn::tensor::DType;
 use cudarc::driver::result::function::set_function_attribute;
@@ -13,6 +13,7 @@ use cudarc::nvrtc::{result as nvrtc, sys};
 
 use super::compiled::Compiled;
 use super::{Gpu, compute_capability};
+use crate::words::locked;
 
 /// What NVRTC compiles.
 #[derive(Clone, Debug)]
@@ -74,7 +75,7 @@ impl Gpu {
         kernels: [(&'static str, usize); N],
     ) -> Result<[Function; N], String> {
         self.context.bind();
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut programs = locked(&self.programs);
         let program = programs
             .entry((source.name, source.macros.clone()))
             .or_insert_with(|| source.load(compute_capability(self.ordinal)));

@@ -5,12 +5,13 @@
 //! id of the innermost scope around it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use cudarc::cupti::sys as cupti;
 
 use super::Gpu;
 use crate::device::trace::Follower;
+use crate::words::locked;
 
 /// The kind of our ids; other programs may use the others.
 const KIND: cupti::CUpti_ExternalCorrelationKind =
@@ -29,13 +30,13 @@ impl Scopes {
 
     /// The operator of each call to the driver, by CUPTI's number of the call: `ids` has those of the scopes.
     pub fn operators(&self, ids: HashMap<u32, u64>) -> HashMap<u32, &'static str> {
-        let operators = self.operators.lock().unwrap_or_else(PoisonError::into_inner);
+        let operators = locked(&self.operators);
         let operator = |id: u64| operators.get(usize::try_from(id).ok()?).copied();
         ids.into_iter().filter_map(|(call, id)| Some((call, operator(id)?))).collect()
     }
 
     fn id(&self, operator: &'static str) -> u64 {
-        let mut operators = self.operators.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut operators = locked(&self.operators);
         let place = operators.iter().position(|known| *known == operator).unwrap_or_else(|| {
             operators.push(operator);
             operators.len() - 1

@@ -1,11 +1,12 @@
 //! [`HostRecording`]: a recording of what the CPU computes. Operators run when they are called, so the host's clock at
 //! the ends of their scopes gives their time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::scope::{Follower, follow};
 use super::{Activity, ActivityKind, Mark};
+use crate::words::locked;
 
 /// Recordings of a process wait for each other.
 static TURN: Mutex<()> = Mutex::new(());
@@ -26,39 +27,31 @@ struct Spans {
     done: Vec<Activity>,
 }
 
-fn recording() -> MutexGuard<'static, Option<Arc<HostRecording>>> {
-    RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl HostRecording {
     /// The operators that run during `work`, in the order of their ends.
     pub fn of(work: impl FnOnce()) -> Vec<Activity> {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = locked(&TURN);
         let own = Arc::new(Self { origin: Instant::now(), spans: Mutex::default() });
-        *recording() = Some(own.clone());
+        *locked(&RECORDING) = Some(own.clone());
         follow(Some(own.clone()));
         work();
         follow(None);
-        *recording() = None;
-        let mut spans = own.spans();
+        *locked(&RECORDING) = None;
+        let mut spans = locked(&own.spans);
         std::mem::take(&mut spans.done)
     }
 
     /// Notes a mark; without a recording it does nothing.
     pub fn mark(mark: Mark) {
-        if let Some(own) = &*recording() {
+        if let Some(own) = &*locked(&RECORDING) {
             let now = own.now();
-            own.spans().done.push(Activity::new(ActivityKind::Mark, mark.name(), [now; 2]));
+            locked(&own.spans).done.push(Activity::new(ActivityKind::Mark, mark.name(), [now; 2]));
         }
     }
 
     /// Nanoseconds since the start.
     fn now(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    fn spans(&self) -> MutexGuard<'_, Spans> {
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,13 +68,13 @@ impl Spans {
 
 impl Follower for HostRecording {
     fn enter(&self, operator: &'static str) {
-        let mut spans = self.spans();
+        let mut spans = locked(&self.spans);
         spans.close(self.now());
         spans.open.push(operator);
     }
 
     fn leave(&self) {
-        let mut spans = self.spans();
+        let mut spans = locked(&self.spans);
         spans.close(self.now());
         spans.open.pop();
     }

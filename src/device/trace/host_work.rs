@@ -1,30 +1,28 @@
 //! What the host does for a step besides driving the device, such as updates of its own: noted while a recording runs.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
+
+use crate::words::locked;
 
 /// Start and end of each; `None` while nothing is recorded.
 static NOTED: Mutex<Option<Vec<(Instant, Instant)>>> = Mutex::new(None);
 
-fn noted() -> MutexGuard<'static, Option<Vec<(Instant, Instant)>>> {
-    NOTED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Notes that the host worked from `start` until now.
 pub fn note_host_work(start: Instant) {
-    if let Some(noted) = &mut *noted() {
+    if let Some(noted) = &mut *locked(&NOTED) {
         noted.push((start, Instant::now()));
     }
 }
 
 /// Begins to note work.
 pub fn follow_host_work() {
-    *noted() = Some(Vec::new());
+    *locked(&NOTED) = Some(Vec::new());
 }
 
 /// What was noted since then; ends the noting.
 pub fn take_host_work() -> Vec<(Instant, Instant)> {
-    noted().take().unwrap_or_default()
+    locked(&NOTED).take().unwrap_or_default()
 }
 
 #[cfg(test)]

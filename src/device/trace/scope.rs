@@ -1,7 +1,9 @@
 //! [`Scope`]: says which operator issues work, to whoever records.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::words::locked;
 
 /// Receives the scopes of a recording, in the order in which work is issued.
 pub trait Follower: Send + Sync {
@@ -15,14 +17,10 @@ pub trait Follower: Send + Sync {
 static FOLLOWED: AtomicBool = AtomicBool::new(false);
 static FOLLOWER: Mutex<Option<Arc<dyn Follower>>> = Mutex::new(None);
 
-fn follower() -> MutexGuard<'static, Option<Arc<dyn Follower>>> {
-    FOLLOWER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Reports the scopes from here on to `new` alone; with `None` to nobody.
 pub fn follow(new: Option<Arc<dyn Follower>>) {
     FOLLOWED.store(new.is_some(), Relaxed);
-    *follower() = new;
+    *locked(&FOLLOWER) = new;
 }
 
 /// What is issued until it is dropped belongs to an operator. Scopes nest: the innermost counts.
@@ -34,7 +32,7 @@ impl Scope {
         if !FOLLOWED.load(Relaxed) {
             return None;
         }
-        let follower = follower().clone()?;
+        let follower = locked(&FOLLOWER).clone()?;
         follower.enter(operator);
         Some(Self(follower))
     }

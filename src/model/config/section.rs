@@ -4,7 +4,7 @@
 //! from the `config.json` of a folder of weights, which no written key may contradict.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use burn::tensor::DType;
 use serde::de::{Deserializer, Error};
@@ -25,7 +25,7 @@ use crate::params::weights::Weights;
 use crate::residence::{Placement, Sharding};
 use crate::words::values::Values;
 use crate::words::{DeviceId, key::DefaultValue};
-use crate::words::{Key, Section, nearest};
+use crate::words::{Key, Section, locked, nearest};
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.
@@ -91,12 +91,11 @@ impl<'de, F: Family> Deserialize<'de> for LanguageModel<F> {
 /// names every parameter.
 fn parameters_of<F: Family>(config: &F::Config) -> u64 {
     static COUNTED: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
-    let counted = || COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     let name = format!("{} {}", F::KIND, serde_json::to_string(config).expect("plain data"));
-    let known = counted().get(&name).copied();
+    let known = locked(&COUNTED).get(&name).copied();
     known.unwrap_or_else(|| {
         let count = count::<F>(config);
-        counted().insert(name, count);
+        locked(&COUNTED).insert(name, count);
         count
     })
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::run::executor::{Executor, Job, Outcome};
 use crate::run::process::{GRACE, POLL, ProcessExecutor};
 use crate::run::ranks::{self, Process};
 use crate::train::protocol::{Advance, Event, Request};
-use crate::words::DeviceId;
+use crate::words::{DeviceId, locked};
 use crate::world::{Failure, Hosts, Stream};
 
 const GONE: &str =
@@ -180,7 +180,7 @@ impl Follower {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // The state is valid between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     fn hear(&self, report: Report) {

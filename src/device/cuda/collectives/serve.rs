@@ -12,6 +12,7 @@ use burn::tensor::DType;
 use super::super::nccl::{Collective, Communicator};
 use super::super::{CopyStream, Event, Gpu, Later};
 use super::{Crossed, GRACE, LOOK, Shared, Turn, UnderWay};
+use crate::words::locked;
 
 /// How often the thread asks NCCL how it is while there is nothing to do.
 const CHECK: Duration = Duration::from_millis(100);
@@ -139,15 +140,16 @@ pub fn serve(
             Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 let failure = communicator.check().err();
-                let mut state = shared.lock();
+                let mut state = locked(&shared.state);
                 state.failure = state.failure.take().or(failure);
             }
         }
-        shared.lock().fold();
+        locked(&shared.state).fold();
     }
     // Ending a communicator also ends what is under way.
     let deadline = Instant::now() + GRACE;
-    let running = || shared.lock().under_way.iter().any(|running| !running.ended.reached().unwrap_or(true));
+    let running =
+        || locked(&shared.state).under_way.iter().any(|running| !running.ended.reached().unwrap_or(true));
     while !shared.abandoned.load(Relaxed) && running() && Instant::now() < deadline {
         sleep(LOOK);
     }
@@ -158,7 +160,7 @@ pub fn serve(
 fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared: &Shared) {
     let Job { turn, operation, collective, places, dtype, ready, issued, reached } = job;
     let failure = {
-        let mut state = shared.lock();
+        let mut state = locked(&shared.state);
         state.told = Some(UnderWay { turn, operation: operation.clone(), since: Instant::now() });
         state.failure.clone()
     };
@@ -175,7 +177,7 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
         Some(reason) => Err(reason),
     };
     let ended = Arc::new(Event::record_on(stream));
-    let mut state = shared.lock();
+    let mut state = locked(&shared.state);
     state.told = None;
     let result = match taken {
         Ok(()) => {
