@@ -11,15 +11,7 @@ const LANES: usize = 16;
 /// Σ of what `map` makes of each number, in [`LANES`] sums that are added at the end.
 #[inline(always)]
 pub fn sum_of(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    let whole = x.chunks_exact(LANES);
-    let rest: f32 = whole.remainder().iter().map(|x| map(*x)).sum();
-    for x in whole {
-        for (lane, x) in lanes.iter_mut().zip(x) {
-            *lane += map(*x);
-        }
-    }
-    add_lanes(lanes) + rest
+    sum_of_pairs(x, x, |x, _| map(x))
 }
 
 /// The same of pairs.
