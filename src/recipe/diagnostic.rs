@@ -8,7 +8,7 @@ use itertools::Itertools;
 use miette::{Diagnostic, NamedSource, SourceSpan};
 
 use super::keys::{self, Entry};
-use crate::words::nearest;
+use crate::words::{is_within, nearest};
 
 /// The text of a recipe and where it came from.
 #[derive(Debug, Clone)]
@@ -139,11 +139,7 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
             return (raw.into(), "here".into(), String::new());
         };
         // Keys that go with a kind, such as `buffers` with `offload.strategy`, of the table that has all of these keys.
-        let has = |path: &str| {
-            keys::all().iter().any(|entry| {
-                entry.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            })
-        };
+        let has = |path: &str| keys::all().iter().any(|entry| is_within(&entry.path, path));
         let is_table = |path: &str| known.iter().all(|name| has(&format!("{path}.{name}")));
         let chosen = keys::all().iter().filter(|entry| {
             unknown_field

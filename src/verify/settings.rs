@@ -6,7 +6,7 @@ use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::recipe::{Cell, Recipe, Setting, Source};
-use crate::words::text;
+use crate::words::{is_within, text};
 
 /// A cell to verify, and what sets it apart from the others.
 pub struct Variant {
@@ -23,11 +23,7 @@ pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Resu
     let source = as_source(recipe);
     let original = Recipe::parse_finished(&source, false)?.cells[0].settings();
     let recipe = Recipe::parse(&source.with(settings))?;
-    let is_verified = |key: &str| {
-        verified
-            .iter()
-            .any(|known| key.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
-    };
+    let is_verified = |key: &str| verified.iter().any(|known| is_within(key, known));
     for cell in &recipe.cells {
         let settings = cell.settings();
         let keys: BTreeSet<&String> = settings.keys().chain(original.keys()).collect();

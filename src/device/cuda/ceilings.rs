@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 use super::Fp32Math;
 use super::block::Block;
 use super::{CudaStore, Event, Gpu, Operand, Output, PinnedArena, buffer, matmul};
-use crate::device::{BlockStore, Buffers, Ceilings, Side, StoreSize, dtype};
+use crate::device::{BlockStore, Buffers, Ceilings, HostMemory, Side, StoreSize, dtype};
 use crate::words::Compute;
 
 /// Side of the square matrices whose product is timed: 2·8192³ = 1.1 TFLOP, milliseconds on the

@@ -104,24 +104,16 @@ impl PinnedSlice {
         // SAFETY: `take` keeps offset + length within the block.
         unsafe { self.block.start.add(self.offset) }
     }
-
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: initialised by the arena, disjoint from every other slice, alive with the block.
-        unsafe { std::slice::from_raw_parts(self.start(), self.length) }
-    }
-
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.start(), self.length) }
-    }
 }
 
 impl HostMemory for PinnedSlice {
     fn bytes(&self) -> &[u8] {
-        self.bytes()
+        // SAFETY: initialised by the arena, disjoint from every other slice, alive with the block.
+        unsafe { std::slice::from_raw_parts(self.start(), self.length) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        self.bytes_mut()
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.length) }
     }
 }

@@ -11,6 +11,7 @@ use cudarc::driver::DriverError;
 use cudarc::driver::result::memcpy_htod_async;
 
 use super::{Event, Gpu, PinnedArena, PinnedSlice, address};
+use crate::device::HostMemory;
 
 /// Bytes of one piece: long enough that the copy engine runs at full rate.
 const PIECE: usize = 32 << 20;
