@@ -25,6 +25,10 @@ const UNLIKE: f64 = 0.05;
 const LANES: &str = " A lane is a stream of the device; each point in time has the colour of what ran longest then, paler where \
                      the stream was idle for part of it.";
 
+/// What stands below naive offload and overlap on one time axis.
+const COMPARED: &str = "Naive offload copies a block before it computes it, and overlap copies the next blocks meanwhile. The \
+                        timeline has one recorded step of each.";
+
 /// Kernels of each trace in the document.
 const TOP_KERNELS: usize = 10;
 
@@ -186,7 +190,10 @@ pub fn elements(comparison: &Comparison, mut timelines: Timelines) -> (Vec<Eleme
         let first = timelines.compared.as_mut().or(first);
         first.into_iter().for_each(|chart| chart.caption.push_str(LANES));
         // A document that is too long leaves out what comes last.
-        out.extend(timelines.compared.map(Element::Figure));
+        if let Some(chart) = timelines.compared {
+            // A figure may stand on the page before its heading, and the table may be left out.
+            out.extend([Element::Figure(chart), Element::paragraph(COMPARED)]);
+        }
         out.push(Element::Table(table));
         let mut drawn = 0;
         for timeline in timelines.drawn {

@@ -29,8 +29,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// 0: done; 1: a cell failed, diverged or could not save; 42: every failure was out of memory; 69: cells need other hardware; 130:
-    /// interrupted.
+    /// 0: done; 1: a cell failed, diverged or could not save; 42: every failure was out of memory; 69: cells need other
+    /// hardware; 130: interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self { interrupted: true, .. } => EXIT_INTERRUPTED,
