@@ -21,6 +21,8 @@ section! {
     /// a ← max(epsilon_2, rms p) · min(lr, 1 / √t)
     /// p ← p (1 − lr · weight_decay) − a / max(1, rms u / threshold) · u
     /// ```
+    ///
+    /// The defaults are PyTorch's.
     pub struct Adafactor: Section::of("train.optimizer", "kind", &["adafactor"]), Default => {
         /// Largest learning rate, relative to the size of a parameter.
         pub lr: f64 = Key::method(POSITIVE).default(Number(1e-2)),
@@ -37,7 +39,6 @@ section! {
     }
 }
 
-/// PyTorch's.
 impl Rule for Adafactor {
     fn state_bytes(&self, tensors: Tensors) -> u64 {
         4 * tensors.sides

@@ -24,6 +24,8 @@ section! {
     /// v ← beta_2 v + (1 − beta_2) g²
     /// p ← p − lr / (1 − beta_1ᵗ) · m / (√v / √(1 − beta_2ᵗ) + epsilon)
     /// ```
+    ///
+    /// The defaults are PyTorch's (Burn's differ: epsilon 1e-5, weight decay 1e-4).
     pub struct AdamW: Section::of("train.optimizer", "kind", &["adamw", "adamw8bit", "adamw_bf16"]), Default => {
         /// Learning rate.
         pub lr: f64 = Key::method(POSITIVE).default(Number(1e-3)),
@@ -43,7 +45,6 @@ section! {
     }
 }
 
-/// PyTorch's defaults (Burn's differ: epsilon 1e-5, weight decay 1e-4).
 impl AdamW {
     /// 1 − β₁ᵗ and √(1 − β₂ᵗ): scalars, in f64 as PyTorch computes them; 1 where the host does not know t.
     fn corrections(&self, t: Option<i32>) -> (f64, f64) {

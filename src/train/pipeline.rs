@@ -21,6 +21,10 @@ use crate::words::streams::tell;
 use crate::words::{DeviceId, files::write_folder};
 use crate::world::{Traffic, World};
 
+/// Steps for whose numbers there is room before memory is counted. A longer run, such as one that its time limit ends, makes
+/// room as it goes.
+const MOST_NOTED: usize = 1 << 20;
+
 /// Runs a rank's part of the warm-up and the measured steps of a cell, within `memory_limit` bytes of device memory.
 /// [`Meter::prepare`] calls `on_tuned`. `on_step(done, of)` is called after each step. With `trace` one more step is
 /// recorded, and the first rank writes it there as a Chrome trace.
@@ -76,8 +80,9 @@ fn run<K: Kind<Network: Build>>(
     let steps = steps.expect("checked: there are steps, or epochs of samples");
     let total = cell.measure.warmup + steps;
     // In this order: memory is counted from the meter's on.
-    feed.reserve(total);
-    meter.reserve(total);
+    let noted = total.min(MOST_NOTED);
+    feed.reserve(noted);
+    meter.reserve(noted);
     let mut training = Training::<K::Network>::among(&start, &groups, feed, total);
     on_step(0, total);
     training.prepare(&mut *meter, on_tuned);

@@ -8,6 +8,8 @@ use crate::combination::Combination;
 #[derive(Clone, Copy)]
 pub struct Allowed {
     of_change: f64,
+    /// In place of it, of a key's bias.
+    of_key_bias: f64,
     of_weight: f64,
 }
 
@@ -19,25 +21,26 @@ pub fn allowed(combination: &Combination) -> Allowed {
         "tf32" | "fp16" => 1e-1,
         _ => 2e-1,
     };
-    // A step from moments that were rounded at other places after the step before. Of bf16 2e-3 has been seen. Of 8 bits
-    // 7.7e-2 has, of a key's bias: its gradients are small, and its codes share a largest number with those of weights.
-    let of_change = match combination.choice("optimizer") {
-        "adamw8bit" => f64::max(of_change, 1.5e-1),
-        "adamw_bf16" => f64::max(of_change, 1e-2),
-        _ => of_change,
+    // A step from moments that were rounded at other places after the step before: of 8 bits 1.1e-2 has been seen, of bf16
+    // 2e-3. Of 8 bits 7.7e-2 has of a key's bias, whose gradients are small and whose codes share a largest number with
+    // those of weights.
+    let (of_change, of_key_bias) = match combination.choice("optimizer") {
+        "adamw8bit" => (f64::max(of_change, 5e-2), f64::max(of_change, 1.5e-1)),
+        "adamw_bf16" => [f64::max(of_change, 1e-2); 2].into(),
+        _ => [of_change; 2].into(),
     };
     let unit = match (combination.stores_half(), combination.choice("precision")) {
         (false, _) => 2f64.powi(-24),
         (true, "fp16") => 2f64.powi(-11),
         (true, _) => 2f64.powi(-8),
     };
-    Allowed { of_change, of_weight: 3.0 * unit }
+    Allowed { of_change, of_key_bias, of_weight: 3.0 * unit }
 }
 
 /// What another order of additions does to three steps. Which algorithm of cuBLASLt is the fastest depends on how a
 /// product's tensors are aligned, which moves with the data.
 pub fn other_order(combination: &Combination) -> Allowed {
-    Allowed { of_change: 2e-3, ..allowed(combination) }
+    Allowed { of_change: 2e-3, of_key_bias: 2e-3, ..allowed(combination) }
 }
 
 pub fn equal_bits(ours: &Change, reference: &Change) -> Result<(), String> {
@@ -75,7 +78,8 @@ pub fn within_rounding(ours: &Change, reference: &Change, allowed: Allowed) -> R
         let (_, other, _) = theirs.iter().find(|(other, ..)| other == name).ok_or(format!("no {name}"))?;
         let difference: Vec<f64> = change.iter().zip(other).map(|(a, b)| a - b).collect();
         let scale = rms(other).max(1e-3 * typical);
-        let bound = allowed.of_change * scale + allowed.of_weight * weight;
+        let of_change = if name.ends_with("k_proj.bias") { allowed.of_key_bias } else { allowed.of_change };
+        let bound = of_change * scale + allowed.of_weight * weight;
         let within = rms(&difference) <= bound;
         // NaN is not.
         if !within {

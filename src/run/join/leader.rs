@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
@@ -42,6 +42,7 @@ pub struct Leader {
 struct Follower {
     rank: usize,
     stream: Stream,
+    /// Valid between any two statements.
     state: Mutex<State>,
 }
 
@@ -135,7 +136,7 @@ impl Drop for Leader {
 
 impl Executor for Leader {
     fn ready(&self, ranks: usize) -> Result<(), TryAgain> {
-        match self.followers.iter().take(ranks - 1).find(|follower| follower.state().gone) {
+        match self.followers.iter().take(ranks - 1).find(|follower| locked(&follower.state).gone) {
             None => Ok(()),
             Some(follower) => Err(TryAgain {
                 message: format!("rank {} of {} is gone: {GONE}", follower.rank, self.launched.size),
@@ -178,13 +179,8 @@ impl Follower {
         Ok(follower)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The state is valid between any two statements.
-        locked(&self.state)
-    }
-
     fn hear(&self, report: Report) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         match report {
             Report::Here { .. } => {}
             Report::Line(line) => {
@@ -202,7 +198,7 @@ impl Follower {
 
     /// The follower is gone: its cell ends, and no other begins.
     fn leave(&self) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         state.gone = true;
         if let Some(lines) = state.lines.take() {
             lines.send(self.rank, Line::Event(Event::Failed { reason: GONE.into() }));
@@ -214,7 +210,7 @@ impl Follower {
     /// Orders it to start the process of its rank.
     fn begin(this: &Arc<Self>, request: &Request, lines: &Lines) -> Result<There, Outcome> {
         {
-            let mut state = this.state();
+            let mut state = locked(&this.state);
             if state.gone {
                 return Err(Outcome::failed(format!("rank {}: {GONE}", this.rank)));
             }
@@ -234,11 +230,11 @@ struct There {
 
 impl Process for There {
     fn exited(&mut self) -> Option<ExitStatus> {
-        self.follower.state().exit
+        locked(&self.follower.state).exit
     }
 
     fn kill(&self) {
-        if self.follower.state().exit.is_none() {
+        if locked(&self.follower.state).exit.is_none() {
             // A follower that is gone has ended its process.
             let _ = send(&self.follower.stream, &Order::Kill);
         }
