@@ -52,7 +52,10 @@ section! {
             .default(Number(0.0))
             .moot("ops.swiglu", "plain"),
         /// Blocks of a segment: only its input is kept, and backward computes it again; 0: no segments.
-        pub blocks: usize = Key::method(COUNT_OR_ZERO).default(Whole(0)).since(2),
+        pub blocks: usize = Key::method(COUNT_OR_ZERO)
+            .default(Whole(0))
+            .since(2)
+            .reads(&[("0", "no blocks recomputed"), ("1", "blocks recomputed"), ("", "{} blocks at once recomputed")]),
     }
 }
 

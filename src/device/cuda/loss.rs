@@ -9,7 +9,7 @@ use super::{Gpu, compute_capability, sizes};
 
 const THREADS: u32 = 512;
 /// Elements that a thread takes at once.
-const WIDTH: usize = 8;
+const WIDTH: usize = 4;
 /// Bytes of a row that a block holds in shared memory: two or three blocks fit on a multiprocessor, so that one reads
 /// while another writes. Longer rows take more where they must.
 const HELD: usize = 80 << 10;
@@ -35,7 +35,7 @@ pub struct Part {
 /// (softmax − onehot) · gain; both are 0 for a token whose label is negative.
 ///
 /// logits [at least the part's tokens, row] f32, of which the first `vocab` columns count; labels [T] i32 →
-/// losses [T] f32 and dlogits [R, row], 0 behind the vocabulary, in their memory. A row has a multiple of 8 columns.
+/// losses [T] f32 and dlogits [R, row], 0 behind the vocabulary, in their memory. A row has a multiple of 4 columns.
 ///
 /// # Panics
 /// When sizes or types do not fit, or the kernel cannot be compiled.

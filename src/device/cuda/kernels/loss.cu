@@ -7,8 +7,8 @@
 // A of the gradient.
 
 constexpr u32 THREADS = 512;
-// Elements that a thread takes at once.
-constexpr u32 WIDTH = 8;
+// Elements that a thread takes at once: one load of 16 bytes, so that the threads of a warp read whole sectors of 32 bytes.
+constexpr u32 WIDTH = 4;
 // Blocks that share a multiprocessor, so that some compute while others wait for memory.
 constexpr u32 RESIDENT = 3;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
@@ -28,8 +28,8 @@ struct Parameters {
     float gain;
 };
 
-struct alignas(16) Four {
-    float x[4];
+struct alignas(16) Logits {
+    float x[WIDTH];
 };
 
 struct alignas(WIDTH * sizeof(Stored<A>::type)) Results {
@@ -94,7 +94,7 @@ __device__ __forceinline__ Sum of_block(const Sum *mine, u32 block) {
 #endif
 
 // Begins the copy of 16 bytes to shared memory.
-__device__ __forceinline__ void copy(Four *to, const Four *from) {
+__device__ __forceinline__ void copy(Logits *to, const Logits *from) {
 #if __CUDA_ARCH__ >= 800
     const u32 there = static_cast<u32>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(there), "l"(__cvta_generic_to_global(from)) : "memory");
@@ -139,32 +139,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
     __cluster_dims__(CLUSTER, 1, 1)
 #endif
     lose(const __grid_constant__ Parameters p) {
-    extern __shared__ Four held[];
+    extern __shared__ Logits held[];
     const u32 token = blockIdx.x / CLUSTER;
     const u32 begin = min(rank() * p.part, p.row), end = min(begin + p.part, p.row);
     const u32 pieces = (end - begin) / WIDTH;
-    const Four *logits = reinterpret_cast<const Four *>(p.logits + static_cast<u64>(token) * p.row + begin);
+    const Logits *logits = reinterpret_cast<const Logits *>(p.logits + static_cast<u64>(token) * p.row + begin);
 #if HELD
-    // All at once; each thread reads what it has copied. Halves lie apart, so that neighbouring threads write to
-    // neighbouring places.
-    const u32 halves = p.part / WIDTH;
-    for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
-        copy(held + piece, logits + piece * 2);
-        copy(held + halves + piece, logits + piece * 2 + 1);
-    }
+    // All at once; each thread reads what it has copied.
+    for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) copy(held + piece, logits + piece);
     copied();
 #endif
     auto load = [&](u32 piece, float (&x)[WIDTH]) {
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
 #if HELD
-            const Four four = held[half * halves + piece];
+        const Logits own = held[piece];
 #else
-            const Four four = logits[piece * 2 + half];
+        const Logits own = logits[piece];
 #endif
 #pragma unroll
-            for (u32 k = 0; k < 4; k++) x[half * 4 + k] = four.x[k];
-        }
+        for (u32 k = 0; k < WIDTH; k++) x[k] = own.x[k];
         const u32 first = begin + piece * WIDTH;
         if (first + WIDTH > p.vocab) {
 #pragma unroll
@@ -173,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
     };
 
     Sum sum = {LOWEST, 0.0f};
-#pragma unroll 2
+#pragma unroll 4
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
         float x[WIDTH];
         load(piece, x);
