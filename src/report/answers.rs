@@ -155,10 +155,10 @@ fn each(Pooled { name, set, before, after }: &Pooled) -> String {
         format!(", {change} {before} before it ({} to {})", share(least), share(most))
     });
     let right = share(after.accuracy());
-    format!("{name} answered {right} of \"{set}\" correctly{when} (95 % interval {low} to {high}){before}")
+    format!("{name} answered {right} of “{set}” correctly{when} (95 % interval {low} to {high}){before}")
 }
 
-/// `BitFit answered the most of "test" correctly after training, 88.0 % (95 % interval 84.8 % to 90.6 %); clearly less: prompt
+/// `BitFit answered the most of “test” correctly after training, 88.0 % (95 % interval 84.8 % to 90.6 %); clearly less: prompt
 /// tuning 70.0 %; before it 22.4 % to 24.0 %`
 fn most(of_set: &[&Pooled]) -> String {
     let accuracy = |of: &&Pooled| of.after.accuracy();
@@ -178,7 +178,7 @@ fn most(of_set: &[&Pooled]) -> String {
         });
     let when = if before.is_empty() { "" } else { " after training" };
     format!(
-        "{} answered the most of \"{}\" correctly{when}, {} (95 % interval {} to {}){less}{before}",
+        "{} answered the most of “{}” correctly{when}, {} (95 % interval {} to {}){less}{before}",
         best.name,
         best.set,
         share(best.after.accuracy()),
@@ -227,7 +227,7 @@ mod tests {
             ]
         );
         let said = &sentences(&comparison)[0];
-        let expected = "answered 94.0 % of \"test\" correctly after training (95 % interval 87.5 % to 97.2 %), clearly \
+        let expected = "answered 94.0 % of “test” correctly after training (95 % interval 87.5 % to 97.2 %), clearly \
                         more than 4.00 % before it (1.57 % to 9.84 %).";
         assert!(said.ends_with(expected), "{said}");
         let codes: Vec<String> = elements(&comparison)

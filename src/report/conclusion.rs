@@ -7,6 +7,7 @@ use polars::prelude::{ChunkAgg, ChunkQuantile};
 use super::alike::groups;
 use super::differences::{Difference, Differences, Known, TIMES};
 use super::quality::{self, MANY};
+use super::recommendation::FEW;
 use super::table::Comparison;
 use super::{answers, loading, pareto};
 use crate::row::Status;
@@ -180,11 +181,16 @@ fn fits(comparison: &Comparison) -> Option<String> {
     };
     let name = |method: usize| comparison.said(method);
     let oom = methods.clone().map(|method| (method, count(method, Status::Oom))).filter(|(_, oom)| *oom > 0);
+    let oom: Vec<(usize, usize)> = oom.collect();
+    if comparison.shapes.len() == 1 && oom.len() > 2 {
+        let names = few(oom.iter().map(|(method, _)| name(*method)), FEW);
+        return Some(format!("{} of {} methods do not fit: {names}.", oom.len(), comparison.methods.len()));
+    }
     let part = |(method, oom)| {
         let name = name(method);
         format!("{name} {} not fit{}", verb(&name, "does", "do"), at(oom, all(method)))
     };
-    let mut parts: Vec<String> = oom.map(part).collect();
+    let mut parts: Vec<String> = oom.into_iter().map(part).collect();
     if parts.len() > MOST_NAMES {
         let more = parts.split_off(MOST_NAMES).len();
         parts.push(format!("{more} more do not fit everywhere"));
@@ -219,8 +225,10 @@ fn incomplete(comparison: &Comparison) -> Option<String> {
     let count = |status: Option<Status>| {
         comparison.lines.iter().filter(|line| line.row.map(|row| row.status) == status).count()
     };
+    // Of one shape it is said which do not fit.
+    let oom = if comparison.shapes.len() == 1 { 0 } else { count(Some(Status::Oom)) };
     let counts = [
-        (count(Some(Status::Oom)), "ran out of memory"),
+        (oom, "ran out of memory"),
         (count(Some(Status::Failed)), "failed"),
         (count(Some(Status::Diverged)), "diverged"),
         (count(Some(Status::Skipped)), "lacked the hardware"),

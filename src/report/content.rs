@@ -13,6 +13,9 @@ use super::{
 use crate::row::Status;
 use crate::words::text::sentence;
 
+/// Figures that have no place yet come before a table of more rows, which takes more than a page: they would cut it in pieces.
+const LONG: usize = 24;
+
 /// The elements of HTML and PDF, and the details of HTML alone.
 pub fn elements(
     comparison: &Comparison,
@@ -46,7 +49,9 @@ pub fn elements(
     out.extend(answers::elements(comparison));
     out.extend(continuations::elements(comparison));
     out.extend(section("Gradient scalers", [comparison.table("scalers")]));
-    out.extend(section("The phases of a step", [comparison.table("results")]));
+    let phases = comparison.table("results");
+    out.extend(phases.as_ref().filter(|table| table.rows.len() > LONG).map(|_| Element::Flush));
+    out.extend(section("The phases of a step", [phases]));
     let (copies, crossed) = offload::elements(comparison);
     let (shown, traces) = timelines::elements(comparison, timelines);
     out.extend(copies);

@@ -224,15 +224,15 @@ fn bounds(comparison: &Comparison, lines: &[usize]) -> String {
     and(on_cpu.into_iter().chain(on_gpu))
 }
 
-/// Whether a ratio is beyond the spread of the steps on either side, and beyond what another process of the slower side may be
-/// shorter by, or one of the faster side longer.
+/// Whether a ratio is beyond what the middle half of the steps on either side spans, and beyond what another process of the
+/// slower side may be shorter by, or one of the faster side longer.
 fn beyond_steps(comparison: &Comparison, sides: [&[usize]; 2], quantity: &str, ratio: f64) -> bool {
-    let spread = |lines| first(comparison, &format!("{quantity}_spread"), lines).unwrap_or_default();
+    let ([slower, faster], ratio) =
+        if ratio > 1.0 { (sides, ratio) } else { ([sides[1], sides[0]], ratio.recip()) };
+    let quartile = |lines, which| first(comparison, &format!("{quantity}_{which}"), lines).unwrap_or(1.0);
     let single = |lines: &[usize]| lines.first().map_or([0.0; 2], |&line| single(comparison, line));
-    let [own, base] = sides.map(single);
-    let other = if ratio > 1.0 { own[0].max(base[1]) } else { base[0].max(own[1]) };
-    // As far up as down.
-    ratio.ln().abs() > sides.map(spread).into_iter().fold(other, f64::max).ln_1p()
+    let other = single(slower)[0].max(single(faster)[1]);
+    ratio * quartile(slower, "low") / quartile(faster, "high") > 1.0 + other
 }
 
 /// The builds of the lines' rows, by their commits where these are known.

@@ -56,11 +56,11 @@ pub fn sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<
         Some(_) => format!("As good as {}: {}", comparison.said(base), names(&mut equal)),
     };
     let perplexity = comparison.having("eval_perplexity").next().map(|_| {
-        format!(
-            "held-out perplexity at most {} above it at every {}",
-            percent(quality::BOUND),
-            comparison.repeated()
-        )
+        let at = match comparison.shapes.len() {
+            1 => String::new(),
+            _ => format!(" at every {}", comparison.repeated()),
+        };
+        format!("held-out perplexity at most {} above it{at}", percent(quality::BOUND))
     });
     let asked = answers::are_asked(comparison).then(|| "right answers not clearly fewer".to_string());
     text += &format!(" ({})", perplexity.into_iter().chain(asked).join(", "));

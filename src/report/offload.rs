@@ -8,10 +8,10 @@ use super::content::section;
 use super::differences::is_slower;
 use super::document::{Element, Table};
 use super::table::{Comparison, Group, Line};
-use crate::measure::{Crossing, Phase};
+use crate::measure::{Crossing, Measurement, Phase};
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
-use crate::words::text::{names, percent, ratio, sentence};
+use crate::words::text::{names, percent, ratio, sentence, verb};
 
 /// A hidden share above this part of its ceiling is at it.
 const AT_CEILING: f64 = 0.9;
@@ -86,13 +86,16 @@ fn hidden(comparison: &Comparison) -> Option<String> {
     };
     let name = |i: usize| sentence(&comparison.name(&comparison.lines[i]));
     let first = format!(
-        "{} hides the largest share of its copy time behind computation: {}.",
+        "{} {} the largest share of the time of {} copies behind computation, each direction by itself: {}.",
         name(best.line),
+        verb(&name(best.line), "hides", "hide"),
+        verb(&name(best.line), "its", "their"),
         of_cell(best)
     );
-    let second = format!(" {} is farthest from its ceiling: {}.", name(worst.line), of_cell(worst));
-    let second = if worst.line == best.line { String::new() } else { second };
-    Some(format!("{first}{second} This is of one recorded step of each cell."))
+    let far = worst.line != best.line && worst.share < AT_CEILING * worst.ceiling;
+    let is = verb(&name(worst.line), "is farthest from its", "are farthest from their");
+    let second = far.then(|| format!(" {} {is} ceiling: {}.", name(worst.line), of_cell(worst)));
+    Some(format!("{first}{} This is of one recorded step of each cell.", second.unwrap_or_default()))
 }
 
 /// The lines whose blocks move over the bus.
@@ -148,6 +151,16 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
 pub fn others(line: &Line) -> Cell {
     let offload = Offload { strategy: Offload::default().strategy, ..line.cell.offload };
     Cell { offload, ..line.cell.clone() }
+}
+
+/// How much of the updates on the host backward hides, where all of them are there.
+pub fn hidden_updates(comparison: &Comparison) -> Option<String> {
+    let measured = comparison.lines.iter().filter_map(Line::measured);
+    let all: Vec<(f64, f64)> = measured.map(Measurement::hidden_update).collect::<Option<_>>()?;
+    let of = |(hidden, most): &(f64, f64)| format!("{} of at most {}", percent(*hidden), percent(*most));
+    let (least, most) = all.iter().minmax_by(|a, b| a.0.total_cmp(&b.0)).into_option()?;
+    let range = if least == most { of(least) } else { format!("{} to {}", of(least), of(most)) };
+    Some(format!("Backward hides {range} of the time of the update on the host."))
 }
 
 /// How much less time a step takes whose copies run during computation, than one that copies before it, all other settings

@@ -17,9 +17,9 @@ pub struct Pipelined {
 }
 
 impl Pipelined {
-    /// `None` of a cell without a pipeline, or that did not run to its end.
+    /// Of the process with the median step; `None` of a cell without a pipeline, or that did not run to its end.
     pub fn of(line: &Line) -> Option<Self> {
-        let ranks = &line.measured()?.ranks;
+        let ranks = &line.typical()?.ranks;
         let measured = ranks.iter().map(|rank| computations(&rank.timeline)).collect();
         let predicted = predicted(line.cell, |stage| {
             let mut stages = ranks.iter().flat_map(|rank| &rank.stages);
@@ -73,7 +73,7 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
         let [idle, by_schedule] = [&of.measured, &of.predicted].map(|ranks| percent(idle(ranks)));
         format!(
             "{} takes {step} from the first forward to the last backward ({predicted} by the schedule and its stages' times), idle for \
-             {idle} ({by_schedule})",
+             {idle} ({by_schedule} by the schedule)",
             comparison.name(line)
         )
     };

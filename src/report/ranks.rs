@@ -18,7 +18,7 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
 /// whose ranks also wait by their schedule.
 pub fn sentence(comparison: &Comparison) -> Option<String> {
     let scaled = |(i, line): (usize, &Line)| {
-        let measured = line.measured().filter(|_| line.cell.parallel.pipeline.is_none())?;
+        let measured = line.typical().filter(|_| line.cell.parallel.pipeline.is_none())?;
         let waits =
             measured.ranks.iter().map(|rank| rank.exposed_seconds / rank.step_seconds).reduce(f64::max)?;
         Some((waits, i))
@@ -45,9 +45,9 @@ fn of_ranks<'c>(comparison: &'c Comparison) -> impl Iterator<Item = (usize, &'c 
 
 fn scaling(comparison: &Comparison) -> Option<Table> {
     let rows = of_ranks(comparison).filter_map(|(i, line)| {
-        let measured = line.measured()?;
+        let measured = line.typical()?;
         let baseline = line.baseline.map(|baseline| &comparison.lines[baseline]);
-        let one = baseline.filter(|line| line.cell.parallel.is_alone()).and_then(Line::measured);
+        let one = baseline.filter(|line| line.cell.parallel.is_alone()).and_then(Line::typical);
         let scaling = Scaling {
             ranks: &measured.ranks,
             tokens_per_second: measured.tokens_per_second,
@@ -65,7 +65,7 @@ fn scaling(comparison: &Comparison) -> Option<Table> {
 
 fn ranks(comparison: &Comparison) -> Option<Table> {
     let rows = of_ranks(comparison).flat_map(|(i, line)| {
-        let ranks = line.measured().map_or(&[][..], |measured| &measured.ranks);
+        let ranks = line.typical().map_or(&[][..], |measured| &measured.ranks);
         ranks.iter().map(move |rank| (i, vec![("rank", rank.rank.to_string())], rank.clone()))
     });
     let caption = "Each rank, as means over the measured steps. Exchange: time in which the rank exchanged data with others or \

@@ -54,6 +54,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     }
     out.extend(shapes::sentences(comparison, differences));
     out.extend(offload::gain(comparison));
+    out.extend(offload::hidden_updates(comparison));
     out.extend(updates::sentence(comparison));
     out.extend(pipeline::sentence(comparison));
     out.extend(ranks::sentence(comparison));
@@ -84,7 +85,9 @@ fn faster_elsewhere(comparison: &Comparison, answered: &[&Group], all: &[&Group]
     let is_more = more > NEAR * most && are_of_one_build(comparison, [&fastest.lines, &other.lines]);
     (is_more && alike.len() == all.len() && other.problem != fastest.problem).then(|| {
         let written = comparison.written_of_group("tokens_per_second", other).unwrap_or_default();
-        format!("The most tokens a second of all, {written}, has {}.", comparison.name_of_group(other))
+        let name = comparison.name_of_group(other);
+        let trains = verb(&name, "trains", "train");
+        format!("{} {trains} on the most tokens a second of all: {written}.", sentence(&name))
     })
 }
 

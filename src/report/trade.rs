@@ -46,19 +46,23 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         true => String::new(),
         false => format!("at {label}, "),
     };
-    let mut front = pareto::front_of(comparison, candidates.iter().map(|group| (*group).clone()));
-    if front.is_empty() {
-        return Vec::new();
-    }
-    // Of those that are as fast as the fastest, or slower by what may be chance, the one with the least memory.
     let longer = |group: &Group, than: &Group| value(time, group) / value(time, than);
-    let near = |group: &Group| {
-        let longer = longer(group, &front[0]);
-        longer <= SAME || longer <= NEAR && alike(group, &front[0])
+    let near = |group: &Group, first: &Group| {
+        let longer = longer(group, first);
+        longer <= SAME || longer <= NEAR && alike(group, first)
     };
-    let first = front.iter().rposition(near).unwrap_or(0);
-    let quicker: Vec<Group> = front.drain(..first).collect();
-    let (fastest, least) = (&front[0], &front[front.len() - 1]);
+    // Of those that are as fast as the first of them, or slower by what may be chance: the first, and the one with the least
+    // memory.
+    let mut front: Vec<[Group; 2]> = Vec::new();
+    for group in pareto::front_of(comparison, candidates.iter().map(|group| (*group).clone())) {
+        match front.last_mut().filter(|[first, _]| near(&group, first)) {
+            Some([_, least]) => *least = group,
+            None => front.push([group.clone(), group]),
+        }
+    }
+    let (Some([quickest, fastest]), Some([_, least])) = (front.first(), front.last()) else {
+        return Vec::new();
+    };
     let rivals = candidates.iter().filter(|of| of.method != fastest.method && alike(of, fastest));
     let rivals: Vec<String> = rivals.map(|of| name(of)).collect();
     let equal = match rivals.as_slice() {
@@ -66,15 +70,15 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         rivals if rivals.len() > FEW => format!(" (not clearly less than {} others)", rivals.len()),
         rivals => format!(" (not clearly less than {})", names(rivals)),
     };
-    let what = match quicker.first() {
-        None => format!("{} {} the least time{equal}", name(fastest), verb(&name(fastest), "takes", "take")),
-        Some(first) => format!(
-            "{} {} the least time, {} {of_what}, but {} not clearly faster than all others; of those that are not \
-             clearly slower, {} {} the least memory",
-            name(first),
-            verb(&name(first), "takes", "take"),
-            written(time, first),
-            verb(&name(first), "is", "are"),
+    let what = match quickest.method == fastest.method {
+        true => format!("{} {} the least time{equal}", name(fastest), verb(&name(fastest), "takes", "take")),
+        false => format!(
+            "{} {} the least time, {} {of_what}, but {} not clearly faster than all others; of those that take at \
+             most 10 % longer, and not clearly so, {} {} the least memory",
+            name(quickest),
+            verb(&name(quickest), "takes", "take"),
+            written(time, quickest),
+            verb(&name(quickest), "is", "are"),
             name(fastest),
             verb(&name(fastest), "needs", "need"),
         ),
@@ -99,9 +103,11 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         and_host(fastest)
     ));
     let first = [first].into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
+    let unlike = if of_good { String::new() } else { unlike(comparison, candidates) };
     if least.method == fastest.method {
         let there = if at.is_empty() { "" } else { " there" };
-        return vec![first, format!("No other method needs less memory{there}: take {}.", name(fastest))];
+        let take = format!("No other method needs less memory{there}: take {}.", name(fastest));
+        return vec![first, take + &unlike];
     }
     let saved = 1.0 - value("live_peak_bytes", least) / value("live_peak_bytes", fastest);
     let times = ratio(longer(least, fastest));
@@ -126,13 +132,25 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         format!("{} where {bytes} are free for tensors{}", name(of), on_each(comparison, of))
     };
     let points: Vec<[f64; 2]> =
-        front.iter().map(|of| [value(time, of), value("live_peak_bytes", of)].map(f64::ln)).collect();
-    let chosen = choices(&points);
-    let optimizer = |i: &usize| comparison.lines[front[*i].lines[0]].settings.get("train.optimizer.kind");
-    let unlike = !of_good && !chosen.iter().map(optimizer).all_equal();
-    let learned = unlike.then_some(" They have different optimizers; what they learn was not compared.");
-    let chosen = chosen.into_iter().map(|i| room(&front[i])).join(", else ");
-    vec![first, second, format!("Take {chosen}.{}", learned.unwrap_or_default())]
+        front.iter().map(|[_, of]| [value(time, of), value("live_peak_bytes", of)].map(f64::ln)).collect();
+    let chosen = choices(&points).into_iter().map(|i| room(&front[i][1])).join(", else ");
+    vec![first, second, format!("Take {chosen}.{unlike}")]
+}
+
+/// Settings that change what is learned.
+const LEARNING: [(&str, &str); 3] =
+    [("precision.compute", "precision"), ("train.optimizer.kind", "optimizer"), ("tuning.method", "tuning")];
+
+/// What the candidates differ in that changes what they learn, where nothing compares that.
+fn unlike(comparison: &Comparison, candidates: &[&Group]) -> String {
+    let differs = |key: &str| {
+        !candidates.iter().map(|group| comparison.lines[group.lines[0]].settings.get(key)).all_equal()
+    };
+    let of: Vec<&str> = LEARNING.iter().filter(|(key, _)| differs(key)).map(|(_, name)| *name).collect();
+    match of.is_empty() {
+        true => String::new(),
+        false => format!(" The methods differ in {}; what they learn was not compared.", names(&of)),
+    }
 }
 
 /// How many times the fastest group's time the baseline takes, where it is one of the candidates.
@@ -140,8 +158,7 @@ fn against_baseline(comparison: &Comparison, candidates: &[&Group], fastest: &Gr
     let base = candidates.iter().find(|group| comparison.is_baseline(group.lines[0]))?;
     let time = |group: &Group| comparison.of_group(pareto::time(comparison), group);
     let (name, times) = (comparison.said(base.method), ratio(time(base)? / time(fastest)?));
-    is_slower(comparison, base, fastest)
-        .then(|| format!("{} {} {times} that time.", sentence(&name), verb(&name, "takes", "take")))
+    is_slower(comparison, base, fastest).then(|| format!("The baseline, {name}, takes {times} that time."))
 }
 
 /// The points of a front, logarithms of time and memory by rising time, that a reader chooses among: the first, the last, and

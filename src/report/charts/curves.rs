@@ -43,10 +43,22 @@ pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
         let drawn = if first.is_some() { of(first) } else { all };
         return if drawn.is_empty() { Ok(Vec::new()) } else { Ok(vec![chart(comparison, drawn, first)?]) };
     }
+    // A chart of one line says the same as a sentence.
+    let apart = |&shape: &usize| cover(comparison, of(Some(shape))).len() > 1;
+    let (mut apart, mut alike): (Vec<usize>, Vec<usize>) = shapes.into_iter().partition(apart);
+    if apart.is_empty() {
+        apart.push(alike.remove(0));
+    }
     let chart = |&shape: &usize| chart(comparison, of(Some(shape)), Some(shape));
-    let mut charts: Vec<Chart> = shapes.iter().take(CHARTS).map(chart).collect::<Result<_>>()?;
-    if let (Some(last), more @ 1..) = (charts.last_mut(), shapes.len().saturating_sub(CHARTS)) {
-        last.caption.push_str(&format!(" Not drawn: {more} more sizes, which the table has."));
+    let mut charts: Vec<Chart> = apart.iter().take(CHARTS).map(chart).collect::<Result<_>>()?;
+    let last = &mut charts.last_mut().expect("a size is drawn").caption;
+    if !alike.is_empty() {
+        let names = few(alike.iter().map(|&shape| &comparison.shapes[shape].name), FEW);
+        last.push_str(&format!(" At {names} the curves of all methods lie on one another."));
+    }
+    let more = apart.len().saturating_sub(CHARTS);
+    if more > 0 {
+        last.push_str(&format!(" Not drawn: {more} more sizes, which the table has."));
     }
     Ok(charts)
 }

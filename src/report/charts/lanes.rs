@@ -37,9 +37,10 @@ const FAMILIES: [(Family, &str, usize); 9] = [
     (Family::ToHost, "copies to the host", 6),
     (Family::OnDevice, "copies on the device", 5),
     (Family::OnHost, "updates on the host", 3),
-    // Blocks do not move where there are several ranks.
-    (Family::Exchange, "exchange between ranks", 4),
+    (Family::Exchange, "exchange between ranks", 8),
 ];
+/// There is one more family than colours of methods.
+const NINTH: RGBColor = RGBColor(110, 110, 110);
 
 /// Parts of kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that show a family. The first that fits counts: cuBLASLt's
 /// `splitKreduce` belongs to its matrix product.
@@ -70,7 +71,7 @@ impl Family {
     }
 
     fn color(self) -> RGBColor {
-        method_color(FAMILIES[self as usize].2)
+        if self == Self::Exchange { NINTH } else { method_color(FAMILIES[self as usize].2) }
     }
 }
 

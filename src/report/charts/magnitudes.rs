@@ -13,7 +13,7 @@ use crate::words::text::power_of_two;
 /// More lines than this look alike.
 const MOST: usize = 8;
 /// Shares in percent that are nowhere farther apart lie on one another.
-const SAME: f64 = 0.1;
+const SAME: f64 = 0.3;
 /// Numbers from 2^16 on are beyond fp16's largest, 65504.
 const LARGEST: i32 = 16;
 

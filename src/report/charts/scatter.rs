@@ -1,12 +1,14 @@
 //! Peak memory against step time: a panel for each problem, with its Pareto front. Problems differ by more than methods do, and
 //! one method can replace another only at the same sizes.
 
+use std::collections::BTreeSet;
+
 use super::super::pareto;
 use super::super::table::{Comparison, Group};
 use super::Chart;
 use super::axis::padded;
 use super::canvas::{Anchor, Canvas, GRID, INK, Result, SMALL, text_width};
-use super::legend::{Legend, Sign};
+use super::legend::{self, Legend, Sign};
 use super::plot::{Area, Axis, Plot};
 use plotters::style::RGBColor;
 
@@ -16,6 +18,11 @@ const FAR: f64 = 6.0;
 /// More panels than this are left to the table.
 const MOST: usize = 8;
 const FRONT: RGBColor = RGBColor(150, 150, 150);
+/// Of more methods than this those that are on no front look alike.
+const NAMED: usize = 16;
+const OTHER: RGBColor = RGBColor(190, 190, 190);
+/// The most places, [`NEAR`] apart, that a marker moves by. One that finds none free covers another.
+const STEPS: i32 = 6;
 /// Markers nearer than this cover each other.
 const NEAR: i32 = 11;
 
@@ -47,7 +54,21 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
     problems.truncate(MOST);
     problems.sort_unstable();
 
-    let mut legend = Legend::of(&comparison.methods, Sign::Marker);
+    // Nobody distinguishes more: then only the methods of the fronts have a look and a name.
+    let crowded = comparison.methods.len() > NAMED;
+    let on_front: BTreeSet<usize> = problems
+        .iter()
+        .flat_map(|&problem| pareto::front(comparison, problem))
+        .map(|group| group.method)
+        .collect();
+    let named = |method: &usize| !crowded || on_front.contains(method);
+    let mut legend = Legend::default();
+    for method in (0..comparison.methods.len()).filter(named).take(legend::NAMES) {
+        legend.add(Sign::Marker(method), &comparison.methods[method]);
+    }
+    if crowded {
+        legend.add(Sign::Fill(OTHER), "other methods");
+    }
     if problems.iter().any(|&problem| pareto::front(comparison, problem).len() > 1) {
         legend.add(Sign::Line(FRONT), "Pareto front");
     }
@@ -77,7 +98,8 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
             .map(|point| Point { group: point.group, time: point.time / second, memory: point.memory / byte })
             .collect();
         let far = far / second;
-        plot = plot.panel(x, y, move |canvas, area| draw(canvas, area, comparison, &of_problem, far));
+        let named = named.clone();
+        plot = plot.panel(x, y, move |canvas, area| draw(canvas, area, comparison, &of_problem, far, named));
     }
     let mut caption = String::from(
         "Peak memory of tensors against step time; left and below is better. Markers that \
@@ -92,7 +114,14 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
     Ok(vec![plot.chart(caption)?])
 }
 
-fn draw(canvas: &Canvas, area: &Area, comparison: &Comparison, points: &[Point], far: f64) -> Result {
+fn draw(
+    canvas: &Canvas,
+    area: &Area,
+    comparison: &Comparison,
+    points: &[Point],
+    far: f64,
+    named: impl Fn(&usize) -> bool,
+) -> Result {
     let edge = area.sides.1 - 78;
     let place = |point: &Point| match point.time > far {
         true => (edge + 12, area.y.pixel(point.memory)),
@@ -107,11 +136,19 @@ fn draw(canvas: &Canvas, area: &Area, comparison: &Comparison, points: &[Point],
     if points.iter().any(|point| point.time > far) {
         canvas.line(&[(edge, area.top), (edge, area.bottom)], INK, 1)?;
     }
-    let places: Vec<(i32, i32)> = points.iter().map(place).collect();
-    for (point, (at, drawn)) in points.iter().zip(places.iter().zip(apart(&places, area.sides))) {
-        // A marker that makes room for another is tied to its place.
-        canvas.line(&[*at, drawn], GRID, 1)?;
-        canvas.marker(point.group.method, drawn, 5)?;
+    let (marked, others): (Vec<&Point>, Vec<&Point>) =
+        points.iter().partition(|point| named(&point.group.method));
+    let places: Vec<(i32, i32)> = marked.iter().map(|point| place(point)).collect();
+    let drawn = marked.iter().zip(places.iter().copied().zip(apart(&places, area.sides)));
+    let dots = others.iter().map(|point| (point, (place(point), place(point))));
+    for (point, (at, drawn)) in dots.chain(drawn) {
+        if named(&point.group.method) {
+            // A marker that makes room for another is tied to its place.
+            canvas.line(&[at, drawn], GRID, 1)?;
+            canvas.marker(point.group.method, drawn, 5)?;
+        } else {
+            canvas.rect((at.0 - 3, at.1 - 3), (at.0 + 3, at.1 + 3), OTHER)?;
+        }
         let written = |column: &str| comparison.written_of_group(column, point.group).unwrap_or_default();
         let (time, memory) = (written("step_s_median"), written("live_peak_bytes"));
         canvas.hover_at(drawn, &format!("{}: {time}, {memory}", comparison.methods[point.group.method]));
@@ -139,7 +176,7 @@ fn staircase(front: &[(i32, i32)]) -> Vec<(i32, i32)> {
 fn apart(places: &[(i32, i32)], (left, right): (i32, i32)) -> Vec<(i32, i32)> {
     let mut taken: Vec<(i32, i32)> = Vec::new();
     for &(x, y) in places {
-        let steps = (0..40).flat_map(|step| [x + step * NEAR, x - step * NEAR]);
+        let steps = (0..STEPS).flat_map(|step| [x + step * NEAR, x - step * NEAR]);
         let free = |at: &i32| {
             (left + 4..right - 4).contains(at)
                 && taken.iter().all(|other| (other.0 - at).abs() >= NEAR || (other.1 - y).abs() >= NEAR)

@@ -149,10 +149,11 @@ pub fn compared(name: &str, title: &str, cells: &[(String, &[Activity])]) -> Res
         }
         Ok(())
     })?;
-    let caption = format!(
-        "{title}, on one axis of time. Below, {ZOOMED} blocks in the middle of backward, from the end of the block before \
-         them."
-    );
+    let below = match parts.len() {
+        1 => String::new(),
+        _ => format!(" Below, {ZOOMED} blocks of it, larger, from the end of the block before them."),
+    };
+    let caption = format!("{title}, on one axis of time.{below}");
     Ok(Some(Chart { name: name.into(), caption, svg }))
 }
 

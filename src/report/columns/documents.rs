@@ -41,9 +41,12 @@ pub const MORE: &[Column<OfLine>] = &[
     column("backward_s_per_token", "backward", Seconds, |l| per_token(l, |m| m.backward.as_ref())),
     column("optimizer_s_per_token", "optimizer", Seconds, |l| per_token(l, |m| m.optimizer.as_ref())),
     column("step_s_per_token", "step", Seconds, |l| per_token(l, |m| Some(&m.step))),
-    column("forward_spread", "forward, spread", Share, |l| spread(l, |m| m.forward.as_ref())),
-    column("backward_spread", "backward, spread", Share, |l| spread(l, |m| m.backward.as_ref())),
-    column("step_spread", "step, spread", Share, |l| spread(l, |m| Some(&m.step))),
+    column("forward_low", "forward, low", Ratio, |l| Some(spread(l, |m| m.forward.as_ref())?[0])),
+    column("forward_high", "forward, high", Ratio, |l| Some(spread(l, |m| m.forward.as_ref())?[1])),
+    column("backward_low", "backward, low", Ratio, |l| Some(spread(l, |m| m.backward.as_ref())?[0])),
+    column("backward_high", "backward, high", Ratio, |l| Some(spread(l, |m| m.backward.as_ref())?[1])),
+    column("step_low", "step, low", Ratio, |l| Some(spread(l, |m| Some(&m.step))?[0])),
+    column("step_high", "step, high", Ratio, |l| Some(spread(l, |m| Some(&m.step))?[1])),
     column("weights_bytes", "weights", Bytes, |l| whole(Some(l.row?.estimate.weights))),
     column("gradients_bytes", "gradients", Bytes, |l| whole(Some(l.row?.estimate.gradients))),
     column("optimizer_bytes", "optimizer", Bytes, |l| whole(Some(l.row?.estimate.optimizer))),
@@ -86,29 +89,42 @@ fn trained(line: &Line) -> Option<[u64; 2]> {
     Some([operators.trained(), operators.parameters()])
 }
 
+/// A step in which the host stood still took this many times the median, by the clock and for each real token. A batch of long
+/// samples is one by the clock alone, and one of few tokens for each token alone.
+const STOOD_STILL: f64 = 10.0;
+
+/// Seconds and real tokens of the steps, but for those in which the host stood still; `None` without a sampler.
+fn steps(line: &Line, samples: &Samples) -> Option<Vec<[f64; 2]>> {
+    let tokens = &loading(line)?.step_tokens;
+    let mut steps: Vec<[f64; 2]> =
+        samples.seconds.iter().zip(tokens).map(|(&seconds, &tokens)| [seconds, tokens as f64]).collect();
+    let each = |[seconds, tokens]: &[f64; 2]| seconds / tokens;
+    let median = Samples::of(steps.iter().map(each).collect())?.median;
+    steps.retain(|step| step[0] < STOOD_STILL * samples.median || each(step) < STOOD_STILL * median);
+    Some(steps)
+}
+
 /// Seconds of all steps for each real token; `None` without a sampler.
 fn per_token(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f64> {
-    let seconds: f64 = of(line.measured()?)?.seconds.iter().sum();
-    Some(seconds / loading(line)?.tokens() as f64)
+    let steps = steps(line, of(line.measured()?)?)?;
+    let [seconds, tokens] = [0, 1].map(|i| steps.iter().map(|step| step[i]).sum::<f64>());
+    Some(seconds / tokens)
 }
 
-/// The spread of samples: their interquartile range over their median, which a single slow step does not change. With a
-/// sampler, the spread of the mean over all steps of the time for each real token.
-fn spread(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f64> {
+/// The quartiles of the samples over their median, which a single slow step does not change. With a sampler those of the mean
+/// over all steps of the time for each real token.
+fn spread(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<[f64; 2]> {
     let samples = of(line.measured()?)?;
-    let Some(loading) = loading(line) else {
-        return Some(quartile_range(samples.seconds.clone()) / samples.median);
+    let Some(steps) = steps(line, samples) else {
+        return Some(quartiles(samples.seconds.clone()).map(|quartile| quartile / samples.median));
     };
-    let each = samples.seconds.iter().zip(&loading.step_tokens);
-    let per_token: Vec<f64> = each.map(|(seconds, tokens)| seconds / *tokens as f64).collect();
-    let mean = samples.seconds.iter().sum::<f64>() / loading.tokens() as f64;
+    let [low, high] = quartiles(steps.iter().map(|[seconds, tokens]| seconds / tokens).collect());
     // A mean of many steps spreads less than they do.
-    let steps = (per_token.len() as f64).sqrt();
-    Some(quartile_range(per_token) / mean / steps)
+    let half = (high - low) / per_token(line, of)? / (steps.len() as f64).sqrt() / 2.0;
+    Some([1.0 - half, 1.0 + half])
 }
 
-fn quartile_range(values: Vec<f64>) -> f64 {
+fn quartiles(values: Vec<f64>) -> [f64; 2] {
     let values = Float64Chunked::from_vec("".into(), values);
-    let quantile = |q| values.quantile(q, QuantileMethod::Linear).ok().flatten().unwrap_or_default();
-    quantile(0.75) - quantile(0.25)
+    [0.25, 0.75].map(|q| values.quantile(q, QuantileMethod::Linear).ok().flatten().unwrap_or_default())
 }

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use itertools::Itertools;
+
 use crate::measure::Measurement;
 use crate::recipe::{Cell, Published};
 use crate::row::{Row, Status};
@@ -35,6 +37,13 @@ impl<'a> Line<'a> {
     /// What each of its processes measured.
     pub fn measurements(&self) -> impl Iterator<Item = &'a Measurement> {
         self.rows.iter().copied().filter_map(of_its_end)
+    }
+
+    /// What the process with the median step measured.
+    pub fn typical(&self) -> Option<&'a Measurement> {
+        let by_step =
+            self.measurements().sorted_by(|a, b| a.step.median.total_cmp(&b.step.median)).collect_vec();
+        by_step.get(by_step.len().saturating_sub(1) / 2).copied()
     }
 
     /// The line as if this row were its only one.
