@@ -36,6 +36,7 @@ use crate::words::{DeviceId, Settings};
 pub use cell::Cell;
 pub use diagnostic::{RecipeError, Source};
 pub use grid::MAX_CELLS;
+pub use read::without_nulls;
 pub use report::{Published, ReportConfig, Stage, matches};
 pub use save::{Folders, Save};
 pub use sections::{Clip, Eval, Measure, Mode, Train, WARMUP_OF_A_GRAPH};

@@ -15,7 +15,7 @@ use crate::device::Target;
 use crate::words::Rule;
 
 /// TOML has no null: such a key is left out.
-fn without_nulls(value: &Value) -> Value {
+pub fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let present = map.iter().filter(|(_, value)| !value.is_null());

@@ -1,6 +1,6 @@
 //! [`Cell::written`]: a cell as a recipe needs to write it.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::Cell;
 use super::keys;
@@ -11,24 +11,23 @@ impl Cell {
     /// [`Cell::to_json`] without keys that are null or have their default: written out, some defaults are refused as having
     /// no effect.
     pub fn written(&self) -> Value {
-        let settings = self.settings();
-        match self.to_json() {
-            Value::Object(root) => Value::Object(pruned(root, "", &settings)),
-            other => other,
-        }
+        pruned(self.to_json(), "", &self.settings()).expect("a cell is no null")
     }
 }
 
-fn pruned(table: Map<String, Value>, path: &str, settings: &Settings) -> Map<String, Value> {
-    let kept = |(name, value): (String, Value)| {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        match value {
-            Value::Null => None,
-            Value::Object(inner) => Some((name, Value::Object(pruned(inner, &path, settings)))),
-            value => (!goes_without_saying(&path, &value, settings)).then_some((name, value)),
+/// `None` of a key that is left out.
+fn pruned(value: Value, path: &str, settings: &Settings) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Object(table) => {
+            let kept = |(name, value): (String, Value)| {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                Some((name, pruned(value, &path, settings)?))
+            };
+            Some(table.into_iter().filter_map(kept).collect())
         }
-    };
-    table.into_iter().filter_map(kept).collect()
+        value => (!goes_without_saying(path, &value, settings)).then_some(value),
+    }
 }
 
 /// Whether a recipe without the key has this value. A model's sizes have no defaults, a table names its kind, and a default

@@ -1,11 +1,10 @@
 //! [`Located`]: the recipe that runs a plan.
 
 use miette::{Result, miette};
-use serde_json::Value;
 
 use super::AdviseArgs;
 use crate::advise::Limits;
-use crate::recipe::{Cell, Recipe, Setting, Source};
+use crate::recipe::{Cell, Recipe, Setting, Source, without_nulls};
 use crate::words::Bytes;
 
 /// A recipe with a plan within limits as one of its cells.
@@ -85,17 +84,6 @@ fn text_of(cell: &Cell, title: &str) -> String {
     toml::to_string(&table).expect("a cell is written as a recipe has it")
 }
 
-/// Without keys that are null, which TOML leaves out.
-fn without_null(json: Value) -> Value {
-    match json {
-        Value::Object(keys) => {
-            let kept = keys.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(key, value)| (key, without_null(value))).collect())
-        }
-        other => other,
-    }
-}
-
 /// The settings that turn the recipe's cell into the plan, in TOML.
 fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
     const KEYS: [&str; 7] = [
@@ -107,7 +95,7 @@ fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
         "train.optimizer",
         "offload",
     ];
-    let [base, plan] = [base, plan].map(|cell| without_null(cell.to_json()));
+    let [base, plan] = [base, plan].map(|cell| without_nulls(&cell.to_json()));
     let changed = |key: &str| {
         let place = format!("/{}", key.replace('.', "/"));
         let value = plan.pointer(&place).filter(|value| base.pointer(&place) != Some(*value))?;
