@@ -58,7 +58,7 @@ impl Descriptors {
         if problem.epilogue == Epilogue::Bias {
             let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
             description.set(Desc::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as i32)?;
-            description.set_vector(vector)?;
+            description.set(Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector)?;
         }
         let matrix = |layout: &Layout| Matrix::new(layout, problem.batch);
         Ok(Self {
@@ -157,7 +157,7 @@ impl Descriptors {
         let mut _held = None;
         if self.problem.epilogue != Epilogue::None {
             _held = Some(self.vector.lock());
-            self.description.set_vector(at.vector)?;
+            self.description.set(Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.vector)?;
         }
         // SAFETY: the descriptors are alive; the addresses are the caller's to vouch for.
         unsafe {
@@ -183,30 +183,33 @@ impl Descriptors {
     }
 }
 
-struct Description(sys::cublasLtMatmulDesc_t);
+/// Handles of cuBLASLt that are given back when they are dropped, with their attributes.
+macro_rules! handles {
+    ($($name:ident($raw:ty): $attribute:ty, $set:path, $destroy:path;)*) => {$(
+        struct $name($raw);
 
-impl Description {
-    /// For attributes that are 32-bit integers.
-    fn set(&self, attribute: Desc, value: i32) -> Result<(), CublasError> {
-        // SAFETY: the description is alive and the size is the value's.
-        unsafe { lt::set_matmul_desc_attribute(self.0, attribute, (&raw const value).cast(), 4) }
-    }
+        impl $name {
+            /// The value has the attribute's own type, of which cuBLASLt checks the size.
+            fn set<T: Copy>(&self, attribute: $attribute, value: T) -> Result<(), CublasError> {
+                // SAFETY: the handle is alive and the size is the value's.
+                unsafe { $set(self.0, attribute, (&raw const value).cast(), size_of::<T>()) }
+            }
+        }
 
-    fn set_vector(&self, address: u64) -> Result<(), CublasError> {
-        let attribute = Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-        // SAFETY: the description is alive; the attribute is a pointer, which has 8 bytes.
-        unsafe { lt::set_matmul_desc_attribute(self.0, attribute, (&raw const address).cast(), 8) }
-    }
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: the handle is not used again.
+                let _ = unsafe { $destroy(self.0) };
+            }
+        }
+    )*};
 }
 
-impl Drop for Description {
-    fn drop(&mut self) {
-        // SAFETY: made by `new` and not used again.
-        let _ = unsafe { lt::destroy_matmul_desc(self.0) };
-    }
+handles! {
+    Description(sys::cublasLtMatmulDesc_t): Desc, lt::set_matmul_desc_attribute, lt::destroy_matmul_desc;
+    Matrix(sys::cublasLtMatrixLayout_t): Lay, lt::set_matrix_layout_attribute, lt::destroy_matrix_layout;
+    Preference(sys::cublasLtMatmulPreference_t): Pref, lt::set_matmul_pref_attribute, lt::destroy_matmul_pref;
 }
-
-struct Matrix(sys::cublasLtMatrixLayout_t);
 
 impl Matrix {
     fn new(layout: &Layout, batch: usize) -> Result<Self, CublasError> {
@@ -214,40 +217,10 @@ impl Matrix {
         let matrix =
             Self(lt::create_matrix_layout(data_type(layout.dtype), rows, columns, layout.stride as i64)?);
         if batch > 1 {
-            let (batch, stride) = (batch as i32, layout.batch_stride as i64);
-            let (count, offset) =
-                (Lay::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, Lay::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
-            // SAFETY: the layout is alive; the attributes are an int32_t and an int64_t.
-            unsafe {
-                lt::set_matrix_layout_attribute(matrix.0, count, (&raw const batch).cast(), 4)?;
-                lt::set_matrix_layout_attribute(matrix.0, offset, (&raw const stride).cast(), 8)?;
-            }
+            matrix.set(Lay::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, batch as i32)?;
+            matrix.set(Lay::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, layout.batch_stride as i64)?;
         }
         Ok(matrix)
-    }
-}
-
-impl Drop for Matrix {
-    fn drop(&mut self) {
-        // SAFETY: made by `new` and not used again.
-        let _ = unsafe { lt::destroy_matrix_layout(self.0) };
-    }
-}
-
-struct Preference(sys::cublasLtMatmulPreference_t);
-
-impl Preference {
-    /// The attributes are a size_t, written as `usize`, and uint32_t, written as `u32`.
-    fn set<T: Copy>(&self, attribute: Pref, value: T) -> Result<(), CublasError> {
-        // SAFETY: the preference is alive and the size is the value's, which cuBLASLt checks.
-        unsafe { lt::set_matmul_pref_attribute(self.0, attribute, (&raw const value).cast(), size_of::<T>()) }
-    }
-}
-
-impl Drop for Preference {
-    fn drop(&mut self) {
-        // SAFETY: made by `candidates` and not used again.
-        let _ = unsafe { lt::destroy_matmul_pref(self.0) };
     }
 }
 
