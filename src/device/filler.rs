@@ -7,6 +7,9 @@ use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
 use super::cuda;
 use crate::words::DeviceId;
 
+/// Bytes that are copied to a GPU at a time: long enough that the copy engine runs at full rate.
+const PIECE: usize = 32 << 20;
+
 /// Makes tensors of one device.
 pub enum Filler {
     Cpu(Device),
@@ -20,7 +23,8 @@ impl DeviceId {
         match self {
             Self::Cpu => Filler::Cpu(self.burn()),
             Self::Cuda(ordinal) => {
-                Filler::Cuda(cuda::Uploader::new(cuda::Gpu::open(ordinal)).unwrap_or_else(|e| panic!("{e}")))
+                let uploader = cuda::Uploader::new(cuda::Gpu::open(ordinal), PIECE);
+                Filler::Cuda(uploader.unwrap_or_else(|e| panic!("{e}")))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use burn::tensor::DType;
 use burn_cubecl::kernel::into_contiguous;
@@ -13,6 +13,7 @@ use super::launch::{Launch, Pointer, launch};
 use super::program::{Function, Source, type_name};
 use super::tables::philox;
 use super::{Gpu, by_rows, empty, sizes, writable};
+use crate::words::locked;
 
 /// Adapted layers of one input.
 pub const MOST_LAYERS: usize = 3;
@@ -199,7 +200,7 @@ impl LowRanks {
         let gpu = Gpu::of(like).expect("a CUDA tensor");
         let (layers, has_masks) = (self.layers(), self.masks.is_some());
         let key = (gpu.ordinal, [like.dtype, gradients], [layers, self.rank, width], has_masks);
-        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = locked(&FOUND);
         *found.entry(key).or_insert_with(|| {
             let macros = [
                 ("A", type_name(like.dtype).to_owned()),

@@ -17,7 +17,7 @@ impl Staging {
     /// # Errors
     /// When the host cannot lock the buffers.
     pub fn new(gpu: &'static Gpu) -> Result<Self, String> {
-        Ok(Self { uploader: Uploader::with_pieces(gpu, BUFFER)? })
+        Ok(Self { uploader: Uploader::new(gpu, BUFFER)? })
     }
 
     /// One tensor for each array. All of them are parts of one buffer of the device.

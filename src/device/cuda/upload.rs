@@ -13,9 +13,6 @@ use cudarc::driver::result::memcpy_htod_async;
 use super::{Event, Gpu, PinnedArena, PinnedSlice, address};
 use crate::device::HostMemory;
 
-/// Bytes of one piece: long enough that the copy engine runs at full rate.
-const PIECE: usize = 32 << 20;
-
 /// Fills tensors, two pieces on their way at a time.
 pub struct Uploader {
     gpu: &'static Gpu,
@@ -26,17 +23,11 @@ pub struct Uploader {
 }
 
 impl Uploader {
-    /// # Errors
-    /// When the host cannot lock the two buffers.
-    pub fn new(gpu: &'static Gpu) -> Result<Self, String> {
-        Self::with_pieces(gpu, PIECE)
-    }
-
-    /// Makes an uploader with buffers of `piece` bytes.
+    /// With two buffers of `piece` bytes.
     ///
     /// # Errors
-    /// As [`Uploader::new`].
-    pub fn with_pieces(gpu: &'static Gpu, piece: usize) -> Result<Self, String> {
+    /// When the host cannot lock them.
+    pub fn new(gpu: &'static Gpu, piece: usize) -> Result<Self, String> {
         let mut arena = PinnedArena::new(gpu, 2 * piece)?;
         let free = std::iter::from_fn(|| arena.take(piece)).collect();
         Ok(Self { gpu, piece, free, under_way: VecDeque::new() })
