@@ -64,8 +64,8 @@ pub fn named(name: &str) -> OfLine {
 }
 
 /// How a column is computed of each kind of row.
+pub type Of<R> = fn(&R) -> Option<f64>;
 pub type OfLine = fn(&Line) -> Option<f64>;
-type OfCrossing = fn(&Crossing) -> Option<f64>;
 type OfGradients = fn(&(f64, &Magnitudes)) -> Option<f64>;
 
 /// The columns of `table.csv` and `table.parquet`. Times in seconds, memory in bytes, losses in nats a token.
@@ -174,7 +174,7 @@ pub const RATIOS: &[(&str, &str, &[&str])] = &[
 ];
 
 /// What crossed the bus in one direction during one phase.
-pub const CROSSINGS: &[Column<OfCrossing>] = &[
+pub const CROSSINGS: &[Column<Of<Crossing>>] = &[
     column("bytes", "bytes", Bytes, |c| whole(Some(c.bytes))),
     column("bytes_per_s", "GB/s", GigabytesPerSecond, |c| Some(c.rate())),
     column("copy_s", "copy time", Seconds, |c| Some(c.copy_seconds)),

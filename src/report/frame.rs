@@ -7,7 +7,7 @@ use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
 
-use super::columns::{CELLS, CROSSINGS, Column as Defined, MORE, MORE_RATIOS, OfLine, Over, RATIOS};
+use super::columns::{CELLS, CROSSINGS, Column as Defined, MORE, MORE_RATIOS, Of, OfLine, Over, RATIOS};
 use super::learning::{Learned, equal_loss};
 use super::table::{Comparison, Line};
 use super::units::Unit;
@@ -22,9 +22,6 @@ pub const EQUAL_LOSS: &str = "equal_loss_s";
 fn is_on_cpu(line: &Line) -> Option<bool> {
     line.measured().and(line.row).map(|row| row.environment.device.id == "cpu")
 }
-
-/// How a column is computed of a row.
-type Of<R> = fn(&R) -> Option<f64>;
 
 /// Numbers in rows and named columns; a missing one is null.
 #[derive(Default)]

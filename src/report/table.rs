@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use itertools::Itertools;
 use polars::prelude::ChunkQuantile;
 
-use super::columns::{self, Column, TRACES};
+use super::columns::{self, Column, Of, TRACES};
 use super::document::{Defined, Table};
 use super::frame::Frame;
 use super::labels;
@@ -207,7 +207,7 @@ impl<'a> Comparison<'a> {
     pub fn table_of<R>(
         &self,
         caption: &str,
-        columns: &[Column<NumberOf<R>>],
+        columns: &[Column<Of<R>>],
         rows: impl Iterator<Item = (usize, Vec<(&'static str, String)>, R)>,
     ) -> Option<Table> {
         let (texts, rows): (Vec<_>, Vec<R>) =
@@ -249,6 +249,3 @@ impl<'a> Comparison<'a> {
         }
     }
 }
-
-/// What a column shows of one row.
-type NumberOf<R> = fn(&R) -> Option<f64>;

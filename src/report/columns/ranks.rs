@@ -1,6 +1,6 @@
 //! Columns of cells in several processes.
 
-use super::{Column, column};
+use super::{Column, Of, column};
 use crate::measure::RankRecord;
 use crate::report::pipeline::{Pipelined, idle, seconds};
 use crate::report::units::Unit::{Bytes, Count, PerSecond, Ratio, Seconds, Share};
@@ -27,8 +27,6 @@ impl Scaling<'_> {
 }
 
 type OfScaling = fn(&Scaling) -> Option<f64>;
-type OfPipeline = fn(&Pipelined) -> Option<f64>;
-type OfRank = fn(&RankRecord) -> Option<f64>;
 
 /// A cell of several ranks.
 pub const SCALING: &[Column<OfScaling>] = &[
@@ -43,7 +41,7 @@ pub const SCALING: &[Column<OfScaling>] = &[
 ];
 
 /// One rank of a cell.
-pub const RANKS: &[Column<OfRank>] = &[
+pub const RANKS: &[Column<Of<RankRecord>>] = &[
     column("rank_step_s", "step", Seconds, |r| Some(r.step_seconds)),
     column("rank_exchange_s", "exchange", Seconds, |r| Some(r.exchange_seconds)),
     column("rank_exposed_s", "exposed", Seconds, |r| Some(r.exposed_seconds)),
@@ -52,7 +50,7 @@ pub const RANKS: &[Column<OfRank>] = &[
 ];
 
 /// A step of a pipeline.
-pub const PIPELINE: &[Column<OfPipeline>] = &[
+pub const PIPELINE: &[Column<Of<Pipelined>>] = &[
     column("pipeline_predicted_s", "predicted", Seconds, |p| Some(seconds(&p.predicted))),
     column("pipeline_measured_s", "measured", Seconds, |p| Some(seconds(&p.measured))),
     column("pipeline_predicted_idle", "idle, predicted", Share, |p| Some(idle(&p.predicted))),

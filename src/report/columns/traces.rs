@@ -2,15 +2,11 @@
 
 use super::super::profile::PartTime;
 use super::super::units::Unit::*;
-use super::{Column, column};
+use super::{Column, Of, column};
 use crate::device::trace::{KernelTime, Summary};
 
-type OfTrace = fn(&Summary) -> Option<f64>;
-type OfPart = fn(&PartTime) -> Option<f64>;
-type OfKernel = fn(&(KernelTime, f64)) -> Option<f64>;
-
 /// One traced step.
-pub const TRACES: &[Column<OfTrace>] = &[
+pub const TRACES: &[Column<Of<Summary>>] = &[
     column("trace_s", "step", Seconds, |s| Some(s.span as f64 * 1e-9)),
     column("trace_kernels", "kernels", Count, |s| Some(s.kernels as f64)),
     column("trace_busy", "busy", Share, |s| Some(s.busy_share)),
@@ -26,7 +22,7 @@ pub const TRACES: &[Column<OfTrace>] = &[
 ];
 
 /// An operator in a phase of a traced step.
-pub const PARTS: &[Column<OfPart>] = &[
+pub const PARTS: &[Column<Of<PartTime>>] = &[
     column("part_count", "count", Count, |p| Some(p.kernels? as f64)),
     column("part_s", "time", Seconds, |p| Some(p.seconds)),
     column("part_floor_s", "floor", Seconds, |p| Some(p.floor?.seconds)),
@@ -35,7 +31,7 @@ pub const PARTS: &[Column<OfPart>] = &[
 ];
 
 /// A kernel of a traced step, with the seconds of the step.
-pub const KERNELS: &[Column<OfKernel>] = &[
+pub const KERNELS: &[Column<Of<(KernelTime, f64)>>] = &[
     column("kernel_count", "count", Count, |(k, _)| Some(k.count as f64)),
     column("kernel_s", "time", Seconds, |(k, _)| Some(k.time as f64 * 1e-9)),
     column("kernel_each_s", "each", Seconds, |(k, _)| Some(k.time as f64 * 1e-9 / k.count as f64)),
