@@ -2,6 +2,7 @@
 
 use itertools::Itertools;
 
+use super::alike::groups;
 use crate::device::Ceilings;
 use crate::row::Environment;
 use crate::words::text::significant;
@@ -23,23 +24,16 @@ const RATES: [Rate; 8] = [
 /// `Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 4242 GB/s (bytes read and written)`, one for each device: a
 /// device may have been measured several times.
 pub fn sentences<'e>(environments: impl Iterator<Item = &'e Environment>) -> Vec<String> {
-    let mut devices: Vec<(&str, Vec<&Ceilings>)> = Vec::new();
-    for Environment { device, ceilings, .. } in environments {
-        match devices.iter_mut().find(|(name, _)| *name == device.name) {
-            Some((_, of)) => of.push(ceilings),
-            None => devices.push((&device.name, vec![ceilings])),
-        }
-    }
-    let sentence = |(device, measured): (&str, Vec<&Ceilings>)| {
+    let sentence = |measured: Vec<&Environment>| {
         let parts = RATES.iter().filter_map(|rate| range(rate, &measured)).join(", ");
         let parts = if parts.is_empty() { "not measured" } else { &parts };
-        format!("Measured ceilings of {device}: {parts}")
+        format!("Measured ceilings of {}: {parts}", measured[0].device.name)
     };
-    devices.into_iter().map(sentence).collect()
+    groups(environments, |a, b| a.device.name == b.device.name).into_iter().map(sentence).collect()
 }
 
-fn range((name, of, unit): &Rate, measured: &[&Ceilings]) -> Option<String> {
-    let rates = measured.iter().filter_map(|ceilings| of(ceilings));
+fn range((name, of, unit): &Rate, measured: &[&Environment]) -> Option<String> {
+    let rates = measured.iter().filter_map(|environment| of(&environment.ceilings));
     let (least, most) = rates.minmax_by(f64::total_cmp).into_option()?;
     let tera = most >= 1e12 && *unit == "FLOP/s";
     let (prefix, size) = if tera { ("T", 1e12) } else { ("G", 1e9) };

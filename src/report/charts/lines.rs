@@ -6,7 +6,7 @@ use itertools::Itertools;
 
 use super::super::alike::{groups, within};
 use super::super::labels::{size_name, size_value};
-use super::super::table::Comparison;
+use super::super::table::{Comparison, Line};
 use super::Chart;
 use super::axis::{extent, from_zero, padded};
 use super::canvas::{ALARM, Canvas, Result};
@@ -30,8 +30,8 @@ struct Sweep {
     points: Vec<(f64, usize)>,
 }
 
-/// The other sizes, by name, and the cells along the axis as in [`Sweep`].
-type Group = (Vec<String>, Vec<(f64, usize)>);
+/// A cell: its other sizes, by name, and its point of a [`Sweep`].
+type Point = (Vec<String>, f64, usize);
 
 /// One chart for each swept numeric size with a group of at least two values.
 pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
@@ -44,31 +44,28 @@ pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
 /// The cells with the most measured values along `key`, at equal other sizes; the first of several.
 fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let others: Vec<&String> = comparison.sizes.iter().filter(|other| *other != key).collect();
-    let mut groups: Vec<Group> = Vec::new();
-    for (i, line) in comparison.lines.iter().enumerate() {
+    let point = |(i, line): (usize, &Line)| {
         let settings = &comparison.shapes[line.shape].settings;
-        let x = settings.get(key)?.as_f64()?;
         let named = |other: &&String| {
             let value = size_value(other, settings).unwrap_or_else(|| "none".into());
             format!("{} {value}", size_name(other))
         };
-        let held: Vec<String> = others.iter().map(named).collect();
-        match groups.iter_mut().find(|(name, _)| *name == held) {
-            Some((_, points)) => points.push((x, i)),
-            None => groups.push((held, vec![(x, i)])),
-        }
-    }
-    let measured = |points: &[(f64, usize)]| {
-        let ran = points.iter().filter(|(_, i)| comparison.lines[*i].measured().is_some());
-        ran.map(|(x, _)| x.to_bits()).unique().count()
+        Some((others.iter().map(named).collect(), settings.get(key)?.as_f64()?, i))
     };
+    let points: Option<Vec<Point>> = comparison.lines.iter().enumerate().map(point).collect();
+    let measured = |points: &[Point]| {
+        let ran = points.iter().filter(|(.., i)| comparison.lines[*i].measured().is_some());
+        ran.map(|(_, x, _)| x.to_bits()).unique().count()
+    };
+    let groups = groups(points?, |(a, ..), (b, ..)| a == b);
     // max_by_key takes the last of equals.
-    let (held, mut points) = groups.into_iter().rev().max_by_key(|(_, points)| measured(points))?;
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut points = groups.into_iter().rev().max_by_key(|points| measured(points))?;
+    points.sort_by(|a, b| a.1.total_cmp(&b.1));
     // A preset stands for its dimensions.
-    let named = held.into_iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
+    let named = points[0].0.iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
     let held = named.map(|(named, _)| named).join(", ");
-    (measured(&points) >= 2).then(|| Sweep { key: key.into(), held, points })
+    let along = || points.iter().map(|(_, x, i)| (*x, *i)).collect();
+    (measured(&points) >= 2).then(|| Sweep { key: key.into(), held, points: along() })
 }
 
 fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
