@@ -14,13 +14,15 @@ use serde_json::{Map, Value, json};
 
 use super::table::{Entry, Group, Table};
 use super::tuning::{Lora, Prefix, Prompt, TuningConfig, VirtualTokenKeys, VirtualTokens};
-use super::weights::{TensorFile, float};
+use super::weights::{TensorFile, float, shortened};
 use crate::ops::dense::WeightLayout;
 use crate::words::Rule;
 use virtual_tokens::Part;
 
 pub const CONFIG: &str = "adapter_config.json";
 pub const TENSORS: &str = "adapter_model.safetensors";
+/// Problems that an error lists.
+const MOST: usize = 8;
 /// What PEFT puts before the names of a model's layers.
 const WRAPPED: &str = "base_model.model.";
 
@@ -230,15 +232,11 @@ impl AdapterFile {
         if problems.is_empty() {
             return Ok(file);
         }
-        const MOST: usize = 8;
-        let more = problems.len().saturating_sub(MOST);
-        problems.truncate(MOST);
-        problems.extend((more > 0).then(|| format!("  and {more} more")));
         Err(format!(
             "the adapter in {} is of another model, of other layers, or of another rank than its adapter_config.json \
              says:\n{}\nname the model that it was trained with",
             folder.display(),
-            problems.join("\n")
+            shortened(&problems, MOST)
         ))
     }
 

@@ -112,16 +112,11 @@ impl Method for Lora {
         let unknown = self.targets().find(|target| !names.contains(target));
         if self.targets().next().is_none() || unknown.is_some() {
             let what = unknown.map_or("names no layer".into(), |name| format!("names {name}"));
-            let mut known = names;
-            known.sort_unstable();
-            known.dedup();
+            let known = names.iter().sorted().dedup().join(", ");
             return Err(Rule::new(
                 &["tuning.target_modules", "tuning.method"],
-                format!(
-                    "tuning.target_modules {what}, and this model's linear layers are {}",
-                    known.join(", ")
-                ),
-                format!("write target_modules = \"{}\", or some of them", known.join(", ")),
+                format!("tuning.target_modules {what}, and this model's linear layers are {known}"),
+                format!("write target_modules = \"{known}\", or some of them"),
             ));
         }
         let targets: Vec<&str> = self.targets().collect();

@@ -13,7 +13,7 @@ const EMBEDDINGS: [&str; 2] = ["embed_tokens.weight", "wte.weight"];
 const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
 
 /// Problems that an error lists.
-const MOST_PROBLEMS: usize = 20;
+const MOST: usize = 20;
 
 /// The keys of config.json that give the sizes of a tensor, by a part of its name; the first counts.
 const SIZED_BY: [(&str, &str); 10] = [
@@ -100,7 +100,7 @@ impl Weights {
             "the weights in {} do not fit the model that its config.json describes:\n{}\ncorrect the keys of {}, or \
              take the config.json that belongs to the weights",
             self.folder.display(),
-            shortened(&problems),
+            shortened(&problems, MOST),
             self.folder.join("config.json").display()
         ))
     }
@@ -112,8 +112,8 @@ impl Weights {
 }
 
 /// The first problems, one a line, and how many more there are.
-fn shortened(problems: &[String]) -> String {
-    let mut lines = problems[..problems.len().min(MOST_PROBLEMS)].to_vec();
+pub fn shortened(problems: &[String], most: usize) -> String {
+    let mut lines = problems[..problems.len().min(most)].to_vec();
     let more = problems.len() - lines.len();
     lines.extend((more > 0).then(|| format!("  and {more} more")));
     lines.join("\n")

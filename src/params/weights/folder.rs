@@ -1,6 +1,6 @@
 //! [`Weights`]: all tensors of a folder, in one file or in shards that an index lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use safetensors::tensor::TensorView;
@@ -118,9 +118,7 @@ fn shards(
     index: &Path,
     weight_map: &BTreeMap<String, String>,
 ) -> Result<Vec<PathBuf>, String> {
-    let mut shards: Vec<&String> = weight_map.values().collect();
-    shards.sort_unstable();
-    shards.dedup();
+    let shards: BTreeSet<&String> = weight_map.values().collect();
     let wrong = |message| format!("{}: {message}", index.display());
     let there = |shard: &String| {
         // A downloaded index must not make the runner read files elsewhere.

@@ -9,6 +9,7 @@ mod folder;
 #[cfg(test)]
 mod tests;
 
+pub use check::shortened;
 pub use convert::{float, stored, write_elements};
 pub use file::TensorFile;
 pub use folder::{Weights, files};
