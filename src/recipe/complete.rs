@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::diagnostic::{RecipeError, Source};
 use super::keys::{self, Entry};
-use super::tagged::{find, find_mut, is_tag};
+use super::tagged::{find, is_tag, table_of};
 use crate::words::Section;
 
 /// Checks every value where it is written, and adds the defaults of the keys that are not.
@@ -56,14 +56,4 @@ fn has(table: &DeTable<'_>, section: &Section) -> bool {
         let value = table.get(kind.key).and_then(|value| value.get_ref().as_str());
         value.is_some_and(|value| kind.has(value))
     })
-}
-
-fn table_of<'a, 'i>(root: &'a mut DeTable<'i>, path: &str) -> Option<&'a mut DeTable<'i>> {
-    if path.is_empty() {
-        return Some(root);
-    }
-    match find_mut(root, path)?.get_mut() {
-        DeValue::Table(table) => Some(table),
-        _ => None,
-    }
 }

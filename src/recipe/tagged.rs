@@ -142,10 +142,18 @@ pub fn find<'a, 'i>(table: &'a DeTable<'i>, path: &str) -> Option<&'a Spanned<De
     if rest.is_empty() { Some(value) } else { find(value.get_ref().as_table()?, rest) }
 }
 
-pub fn find_mut<'a, 'i>(table: &'a mut DeTable<'i>, path: &str) -> Option<&'a mut Spanned<DeValue<'i>>> {
-    let Some((first, rest)) = path.split_once('.') else { return table.get_mut(path) };
-    match table.get_mut(first)?.get_mut() {
-        DeValue::Table(inner) => find_mut(inner, rest),
+pub fn find_mut<'a, 'i>(root: &'a mut DeTable<'i>, path: &str) -> Option<&'a mut Spanned<DeValue<'i>>> {
+    let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+    table_of(root, parent)?.get_mut(name)
+}
+
+/// The table of a dotted key; of an empty one the root.
+pub fn table_of<'a, 'i>(root: &'a mut DeTable<'i>, path: &str) -> Option<&'a mut DeTable<'i>> {
+    if path.is_empty() {
+        return Some(root);
+    }
+    match find_mut(root, path)?.get_mut() {
+        DeValue::Table(table) => Some(table),
         _ => None,
     }
 }

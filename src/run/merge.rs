@@ -20,6 +20,7 @@ use crate::recipe::{Recipe, Source};
 use crate::row::Row;
 use crate::verify::Record;
 use crate::words::files::write_whole;
+use crate::words::text::counted;
 
 /// Name of the folder for results of several devices.
 const SEVERAL: &str = "merged";
@@ -157,8 +158,7 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             format!("cannot add what was verified in {} to {}", part.folder.display(), folder.display())
         })?;
     }
-    let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let (rows, folders) = (of(chosen.len(), "row"), of(parts.len(), "folder"));
+    let (rows, folders) = (counted(chosen.len(), "row"), counted(parts.len(), "folder"));
     notices.push(format!("{rows} of {folders} are in {}", folder.display()));
     Ok(Merged { folder, notices })
 }
