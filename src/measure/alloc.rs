@@ -124,17 +124,11 @@ pub fn set_limit(bytes: u64) {
 }
 
 static UNCOUNTED: AtomicUsize = AtomicUsize::new(0);
-
-/// Bytes outside of the books now; `None` where there are none.
-pub fn uncounted() -> Option<u64> {
-    Some(UNCOUNTED.load(Relaxed) as u64).filter(|bytes| *bytes > 0)
-}
-
 static IN_FILES: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of [`Room::Files`] now; `None` where there are none.
-pub fn in_files() -> Option<u64> {
-    Some(IN_FILES.load(Relaxed) as u64).filter(|bytes| *bytes > 0)
+/// Bytes outside of the books now, of [`Room::Memory`] and of [`Room::Files`]; `None` where there are none.
+pub fn outside() -> [Option<u64>; 2] {
+    [&UNCOUNTED, &IN_FILES].map(|books| Some(books.load(Relaxed) as u64).filter(|bytes| *bytes > 0))
 }
 
 /// Bytes outside of the books: what on a GPU would be the host's memory, not the device's.
@@ -241,7 +235,7 @@ mod tests {
         let mut bytes = room.take(PIECE + 5).expect("the disk has room");
         assert_eq!(bytes.len(), PIECE + 5);
         assert!(
-            bytes.iter().all(|byte| *byte == 0) && in_files().is_some_and(|all| all >= bytes.len() as u64)
+            bytes.iter().all(|byte| *byte == 0) && outside()[1].is_some_and(|all| all >= bytes.len() as u64)
         );
         bytes[PIECE + 4] = 7;
         assert_eq!(bytes[PIECE + 4], 7);

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use burn::tensor::Tensor;
 
+use super::alloc;
 use super::meter::{Measured, Meter, Phase, Stop, after_last_update, divergence};
-use super::{ProcessMemory, alloc, process_peak_rss};
 
 /// The CPU backend computes when it is called, so the clock at the end of a call is the time of
 /// its end.
@@ -95,10 +95,7 @@ impl Meter for CpuMeter {
     }
 
     fn finish(mut self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
-        self.result.memory.host = alloc::uncounted();
-        self.result.memory.disk = alloc::in_files();
-        self.result.memory.process_rss_peak = process_peak_rss();
-        self.result.memory.process = ProcessMemory::peak();
+        self.result.memory.note_process();
         after_last_update(f64::from(proof().into_scalar::<f32>()))?;
         Ok(self.result)
     }

@@ -4,7 +4,8 @@
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Crossing, ProcessMemory};
+use crate::measure::process::process_peak_rss;
+use crate::measure::{Crossing, ProcessMemory, alloc};
 
 /// A phase of a training step, in the order they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
@@ -71,6 +72,12 @@ impl MemoryUse {
         };
         *of_phase = peak.max(*of_phase);
         self.live_peak = self.live_peak.max(peak);
+    }
+
+    /// Notes what holds memory besides the device, after the last step.
+    pub fn note_process(&mut self) {
+        [self.host, self.disk] = alloc::outside();
+        (self.process_rss_peak, self.process) = (process_peak_rss(), ProcessMemory::peak());
     }
 }
 

@@ -30,7 +30,7 @@ pub use evaluation::Evaluation;
 pub use loading::{Counts, Load, Loading};
 pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
-pub use process::{ProcessMemory, process_peak_rss};
+pub use process::ProcessMemory;
 pub use rank::{RankRecord, Span, StageTime, largest_memory};
 pub use samples::Samples;
 pub use scaler::ScalerRecord;

@@ -16,9 +16,7 @@ use cubecl::client::Client;
 
 use super::pinned::pinned;
 use super::{Event, Gpu, PeakObservation, Usage, buffer, out_of_memory};
-use crate::measure::{
-    Measured, Meter, Phase, ProcessMemory, Stop, after_last_update, alloc, divergence, process_peak_rss,
-};
+use crate::measure::{Measured, Meter, Phase, Stop, after_last_update, divergence};
 
 /// The device's answer to a read: it arrives in page-locked memory without the host waiting.
 type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
@@ -231,11 +229,8 @@ impl Meter for CudaMeter {
         let proof = self.read(proof());
         after_last_update(sum(vec![proof])?)?;
         self.take_times();
-        self.result.memory.host = alloc::uncounted();
-        self.result.memory.disk = alloc::in_files();
+        self.result.memory.note_process();
         self.result.memory.pinned = Some(pinned()).filter(|bytes| *bytes > 0);
-        self.result.memory.process_rss_peak = process_peak_rss();
-        self.result.memory.process = ProcessMemory::peak();
         Ok(self.result)
     }
 }
