@@ -108,9 +108,7 @@ impl<M: Module> Residence<M> {
     /// # Panics
     /// When the host or the device does not have enough memory.
     pub fn make_room(&self, elements: usize) {
-        if let Some(blocks) = &self.offloaded {
-            blocks.engine().make_room(elements);
-        }
+        self.offloaded.iter().for_each(|blocks| blocks.engine().make_room(elements));
     }
 
     /// Makes the optimizer's state on the device.
@@ -126,9 +124,7 @@ impl<M: Module> Residence<M> {
     /// Before the last backward of a step whose update does not depend on all gradients: lets updates on the host begin as
     /// gradients arrive there.
     pub fn update_on_arrival(&mut self, size: &StepSize) {
-        if let Some(blocks) = &self.offloaded {
-            blocks.engine().update_on_arrival(Work::step(size));
-        }
+        self.offloaded.iter().for_each(|blocks| blocks.engine().update_on_arrival(Work::step(size)));
     }
 
     /// Adds the gradients of a micro-batch.
@@ -149,9 +145,7 @@ impl<M: Module> Residence<M> {
 
     /// From now on blocks add up the squares of their gradients, for [`squares`](Self::squares).
     pub fn want_squares(&self) {
-        if let Some(blocks) = &self.offloaded {
-            blocks.engine().want_squares();
-        }
+        self.offloaded.iter().for_each(|blocks| blocks.engine().want_squares());
     }
 
     /// Σ g² over all gradients, [1] in fp32, on the device; not finite if a gradient is not.
@@ -173,9 +167,7 @@ impl<M: Module> Residence<M> {
     /// Forgets the gradients that a backward has left on the host, if they are not [added](Self::add): no later step adds to
     /// them, or finds them in the place of a block's weights.
     pub fn discard(&self) {
-        if let Some(blocks) = &self.offloaded {
-            blocks.engine().discard();
-        }
+        self.offloaded.iter().for_each(|blocks| blocks.engine().discard());
     }
 
     /// Where blocks that move are between two passes.
