@@ -101,7 +101,9 @@ impl Group {
 
     /// All `count` values, of which each rank gives its own [`part`](super::part).
     pub fn all_gather(&self, name: impl Into<String>, own: Vec<f32>, count: usize) -> Ticket<Vec<f32>> {
-        let work = |links: &mut Links, call: &Call, own: Vec<f32>| operations::all_gather(links, call, &own);
+        let work = move |links: &mut Links, call: &Call, own: Vec<f32>| {
+            operations::all_gather(links, call, &own, count)
+        };
         self.begin(("all_gather", name), Some(count), own, work)
     }
 
@@ -154,9 +156,7 @@ impl Group {
         let pair = Group { ranks: pair(self.rank, to), ..self.clone() };
         let name = (direction(self.rank < to), name.into());
         let count = Some(bytes.len());
-        pair.submit(jobs, name, count, bytes, move |links, call, bytes| {
-            operations::send(links, call, to, &bytes)
-        })
+        pair.submit(jobs, name, count, bytes, move |links, call, bytes| links.send(to, &call.text, &bytes))
     }
 
     /// Receives `count` bytes from one other rank.
@@ -164,9 +164,7 @@ impl Group {
         let jobs = self.jobs.as_ref().expect("there is another rank");
         let pair = Group { ranks: pair(self.rank, from), ..self.clone() };
         let name = (direction(from < self.rank), name.into());
-        pair.submit(jobs, name, Some(count), (), move |links, call, ()| {
-            operations::receive(links, call, from)
-        })
+        pair.submit(jobs, name, Some(count), (), move |links, call, ()| links.receive(from, &call.text))
     }
 
     /// Begins an operation. In a group of one its result is its input.
@@ -195,8 +193,10 @@ impl Group {
         let (ranks, counters) = (self.ranks.clone(), self.counters.clone());
         let job: Job = Some(Box::new(move |links: &mut Links| {
             let start = Instant::now();
-            let call = Call { ranks: &ranks, operation, name: &name, count };
-            let result = links.carry_out(|links| work(links, &call, own));
+            let result = links.carry_out(|links| {
+                let call = Call::next(links, &ranks, (operation, &name), count);
+                work(links, &call, own)
+            });
             counters.busy.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
             // Nobody may want the result any more.
             let _ = to.send(result);
