@@ -8,12 +8,12 @@ use burn::module::ParamId;
 use burn::tensor::{DType, Tensor};
 
 use super::config::DataReduce;
-use crate::device::cuda::{Mark, buffer};
+use crate::device::cuda::{Mark, Pending, buffer};
 use crate::ops::backend::on_cuda;
 use crate::ops::flat::{ALIGNED, laid_out, part};
 use crate::ops::parameters::flat;
 use crate::ops::rounded;
-use crate::world::{Arriving, EachArriving, Group};
+use crate::world::{Arriving, Group};
 
 /// Gradients in fp32, ready to be summed.
 pub struct Bucket {
@@ -39,7 +39,7 @@ pub struct Summed {
 
 enum Sum {
     One(Arriving),
-    Each(EachArriving),
+    Each(Pending),
 }
 
 impl Bucket {
@@ -99,7 +99,7 @@ impl Summed {
         let Self { parts, sum } = self;
         let mut values = match sum {
             Sum::One(sum) => sum.wait().into_iter().collect(),
-            Sum::Each(sums) => sums.wait(),
+            Sum::Each(sums) => sums.wait_each(),
         };
         if values.len() == 1 {
             values = taken_apart(values.remove(0), &parts);

@@ -156,11 +156,6 @@ impl Replicas {
         GradientSet::of_map(module, arrived(under_way, partial))
     }
 
-    /// Whether this rank updates the weights.
-    pub fn updates(&self) -> bool {
-        self.reduce == DataReduce::AllReduce || self.group.place() == 0
-    }
-
     /// The number of the rank that updates, on every rank; [1] in fp32.
     pub fn of_updater(&self, number: Tensor<1>) -> Tensor<1> {
         if self.reduce == DataReduce::AllReduce {
@@ -182,7 +177,7 @@ impl Replicas {
             }
             let value = flat(parameter.inner().into_dispatch());
             let value = self.group.copy_of("weights", self.group.first(), value).wait();
-            values.extend(value.filter(|_| !self.updates()).map(|value| (id, value)));
+            values.extend(value.filter(|_| self.group.place() > 0).map(|value| (id, value)));
         });
         values
     }

@@ -31,7 +31,7 @@ use links::{Links, Sign};
 pub use operations::part;
 pub use rendezvous::{Hosts, Meeting, Seat};
 pub use stream::Stream;
-pub use tensors::{Arriving, EachArriving, Leaving};
+pub use tensors::{Arriving, Leaving};
 use watch::Watch;
 
 use crate::device::cuda::{Collectives, Crossed, nccl};

@@ -20,15 +20,9 @@ pub struct Arriving {
     is_ours: bool,
 }
 
-/// Tensors on their way over GPUs.
-#[must_use]
-pub struct EachArriving(Pending);
-
 /// A flat tensor that this rank sends.
 #[must_use]
-pub struct Leaving(Out);
-
-enum Out {
+pub enum Leaving {
     Gpus(Box<Pending>),
     Bytes(Ticket<()>),
 }
@@ -70,10 +64,10 @@ impl Group {
     }
 
     /// Begins to sum fp32 tensors over [GPUs](Self::has_gpus), each in memory of its own; all arrive together.
-    pub fn sum_each(&self, name: impl Into<String>, values: Vec<Tensor<1>>) -> EachArriving {
+    pub fn sum_each(&self, name: impl Into<String>, values: Vec<Tensor<1>>) -> Pending {
         let pending = self.own_gpus().begin_each(&name.into(), Collective::AllReduce, values);
         self.come(pending.turn());
-        EachArriving(pending)
+        pending
     }
 
     /// As [`sum_each`](Self::sum_each), in the memory of the tensors, whoever else holds them: once a graph that was
@@ -83,10 +77,10 @@ impl Group {
         name: impl Into<String>,
         values: Vec<Tensor<1>>,
         full: Option<&Mark>,
-    ) -> EachArriving {
+    ) -> Pending {
         let pending = self.own_gpus().begin_in_place(&name.into(), Collective::AllReduce, values, full);
         self.come(pending.turn());
-        EachArriving(pending)
+        pending
     }
 
     fn own_gpus(&self) -> &Collectives {
@@ -165,8 +159,8 @@ impl Group {
     pub fn send_tensor(&self, name: impl Into<String>, to: usize, values: Tensor<1>) -> Leaving {
         let name = name.into();
         match &self.gpus {
-            Some(gpus) => Leaving(Out::Gpus(Box::new(self.by(gpus, &name, Collective::Send { to }, values)))),
-            None => Leaving(Out::Bytes(self.send(name, to, values.into_data().as_bytes().to_vec()))),
+            Some(gpus) => Leaving::Gpus(Box::new(self.by(gpus, &name, Collective::Send { to }, values))),
+            None => Leaving::Bytes(self.send(name, to, values.into_data().as_bytes().to_vec())),
         }
     }
 
@@ -235,9 +229,9 @@ impl Group {
 impl Leaving {
     /// Whether it is known to have been sent; does not wait.
     pub fn is_over(&mut self) -> bool {
-        match &mut self.0 {
-            Out::Gpus(pending) => pending.is_over(),
-            Out::Bytes(_) => false,
+        match self {
+            Self::Gpus(pending) => pending.is_over(),
+            Self::Bytes(_) => false,
         }
     }
 
@@ -246,17 +240,10 @@ impl Leaving {
     /// # Panics
     /// With a [`Failure`](super::Failure) if the other rank does not come.
     pub fn wait(self) {
-        match self.0 {
-            Out::Gpus(pending) => drop(pending.wait()),
-            Out::Bytes(ticket) => ticket.wait(),
+        match self {
+            Self::Gpus(pending) => drop(pending.wait()),
+            Self::Bytes(ticket) => ticket.wait(),
         }
-    }
-}
-
-impl EachArriving {
-    /// The tensors. The device waits before what comes next.
-    pub fn wait(self) -> Vec<Tensor<1>> {
-        self.0.wait_each()
     }
 }
 
