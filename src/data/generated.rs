@@ -1,12 +1,12 @@
 //! Short stories drawn from a seed. Words agree in number and gender, and people and things come back later in a story,
 //! so that a small model has something to learn.
 
+use rand::Rng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::Split;
 use super::words::WORDS;
+use super::{Split, random_stream};
 
 /// Of this many stories, one is for validation and one for testing.
 const CLASSES: u64 = 20;
@@ -15,8 +15,7 @@ const CLASSES: u64 = 20;
 ///
 /// The text itself decides to which split a story belongs, so no story is in two of them.
 pub fn stories(seed: u64, split: Split, bytes: u64) -> Vec<String> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(split as u64);
+    let mut rng = random_stream(seed, split as u64);
     let mut stories = Vec::new();
     let mut total = 0;
     while total < bytes {
@@ -35,8 +34,7 @@ const SENTENCES: f64 = 6.0;
 /// The same sentences in paragraphs of very different lengths, as real text has them: each sentence is
 /// the last of its paragraph with the same probability.
 pub fn paragraphs(stories: &[String], seed: u64, split: Split) -> Vec<String> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(8 + split as u64);
+    let mut rng = random_stream(seed, 8 + split as u64);
     let mut paragraphs = vec![String::new()];
     for sentence in stories.iter().flat_map(|story| story.split_inclusive(". ")) {
         let last = paragraphs.last_mut().expect("never empty");

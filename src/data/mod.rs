@@ -19,8 +19,7 @@ pub mod task;
 pub mod tokenizer;
 mod words;
 
-use rand::Rng;
-use rand::SeedableRng;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 pub use collate::{Collated, Collator, Segments};
@@ -160,10 +159,16 @@ impl Dataset {
     }
 }
 
+/// Random numbers that depend on the seed and on what they are for.
+fn random_stream(seed: u64, stream: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(stream);
+    rng
+}
+
 /// Tokens of equal probability.
 fn random(seed: u64, part: Part, vocab_size: usize, seq_len: usize) -> Result<Samples, DataError> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(part as u64);
+    let mut rng = random_stream(seed, part as u64);
     let tokens = (0..RANDOM_BLOCKS * seq_len).map(|_| rng.random_range(0..vocab_size as u32)).collect();
     Samples::blocks(tokens, seq_len)
 }

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::iter::FromFn;
 use std::sync::Arc;
 
+use rand::Rng;
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,8 @@ pub use blocks::Blocks;
 pub use config::{Sampler, SamplerConfig};
 pub use packed::{LastSample, Packed};
 pub use shuffled::{Padded, Standard};
+
+use super::random_stream;
 
 /// Packed batches that a device prepares for.
 const MOST_PACKED: usize = 8;
@@ -128,9 +130,7 @@ fn shuffled(count: usize, rng: &mut impl Rng) -> Vec<u32> {
 
 impl SamplingPlan {
     fn rng(&self, epoch: u64) -> ChaCha8Rng {
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-        rng.set_stream(epoch);
-        rng
+        random_stream(self.seed, epoch)
     }
 
     /// All samples, the longest first.

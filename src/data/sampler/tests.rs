@@ -1,6 +1,6 @@
 //! What holds for every sampler, and for each of them.
 
-use rand::Rng;
+use rand::{Rng, SeedableRng};
 
 use super::*;
 

@@ -1,13 +1,11 @@
 //! [`Exam`]: the questions that a model answers before and after training: prompts with worked examples, the rule by
 //! which an answer stops, and whether it is right.
 
-use rand::SeedableRng;
 use rand::seq::IndexedRandom;
-use rand_chacha::ChaCha8Rng;
 
 use super::answer::{MARK, Number, answered, final_number};
 use super::{Problems, Task};
-use crate::data::{DataError, Prompted, Split, Tokenizer};
+use crate::data::{DataError, Prompted, Split, Tokenizer, random_stream};
 
 /// Of the random numbers of a seed, those that choose examples.
 const EXAMPLES: u64 = 1 << 32;
@@ -56,8 +54,7 @@ impl Exam {
         context: usize,
     ) -> Result<Self, DataError> {
         let Task { examples, max_new_tokens, batch_size, .. } = *task;
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        rng.set_stream(EXAMPLES);
+        let mut rng = random_stream(seed, EXAMPLES);
         let chosen: Vec<&Prompted> = problems.train.choose_multiple(&mut rng, examples).collect();
         if chosen.len() < examples {
             return Err(DataError::new(format!(

@@ -1,12 +1,11 @@
 //! [`Topics`]: sentences about one topic each, which a classifier names, with a test set from another distribution.
 
+use rand::Rng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{Method, Problems};
-use crate::data::{DataError, Prompted};
+use crate::data::{DataError, Prompted, random_stream};
 use crate::words::key::DefaultValue::{Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{COUNT, Values};
@@ -60,8 +59,7 @@ impl Method for Topics {
     fn problems(&self, seed: u64) -> Result<Problems, DataError> {
         let mut stream = 0;
         let mut of = |count: usize, half: Half| {
-            let mut random = ChaCha8Rng::seed_from_u64(seed);
-            random.set_stream(stream);
+            let mut random = random_stream(seed, stream);
             stream += 1;
             (0..count).map(|_| self.sentence(&mut random, half)).collect::<Vec<_>>()
         };
