@@ -23,6 +23,7 @@ pub use balanced::{Balanced, BalancedBatchSampler};
 pub use blocks::Blocks;
 pub use config::{Sampler, SamplerConfig};
 pub use packed::{LastSample, Packed};
+use shuffled::Batches;
 pub use shuffled::{Padded, Standard};
 
 use super::random_stream;
@@ -60,8 +61,10 @@ pub trait Method {
         false
     }
 
-    /// The batches of an epoch in their order.
-    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch>;
+    /// The batches of an epoch in their order; where it does not say, of random samples.
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
+        Box::new(Batches::of(plan, epoch))
+    }
 
     /// The largest batch that an epoch may have.
     fn largest(&self, plan: &SamplingPlan) -> Vec<u32> {
@@ -181,8 +184,8 @@ impl SamplingPlan {
 /// Batches without end, epoch after epoch.
 pub struct Draws {
     plan: SamplingPlan,
-    /// Of the draw that is next.
-    position: Position,
+    /// Number of the epoch, and its batches.
+    number: u64,
     epoch: Box<dyn Epoch>,
     /// Drawn already, to know whether it is the last.
     upcoming: Option<Vec<u32>>,
@@ -192,21 +195,10 @@ pub struct Draws {
 impl Draws {
     /// From `start` on, the same ones that an uninterrupted run would see.
     pub fn new(plan: SamplingPlan, start: Position) -> Self {
-        let epoch = plan.epoch(start.epoch);
-        let position = Position { epoch: start.epoch, index: 0 };
-        let mut draws = Self { plan, position, epoch, upcoming: None, dropped: 0 };
-        draws.upcoming = draws.epoch.next();
-        for _ in 0..start.index {
-            draws.next();
-        }
+        let mut epoch = plan.epoch(start.epoch);
+        let mut draws = Self { upcoming: epoch.next(), plan, number: start.epoch, epoch, dropped: 0 };
+        draws.by_ref().take(start.index).for_each(drop);
         draws
-    }
-
-    fn begin(&mut self, epoch: u64) {
-        self.position = Position { epoch, index: 0 };
-        self.epoch = self.plan.epoch(epoch);
-        self.dropped = 0;
-        self.upcoming = self.epoch.next();
     }
 }
 
@@ -220,9 +212,11 @@ impl Iterator for Draws {
         let dropped = self.epoch.dropped();
         let draw = Draw { samples, dropped: dropped - self.dropped, last: self.upcoming.is_none() };
         self.dropped = dropped;
-        self.position.index += 1;
         if draw.last {
-            self.begin(self.position.epoch + 1);
+            self.number += 1;
+            self.epoch = self.plan.epoch(self.number);
+            self.dropped = 0;
+            self.upcoming = self.epoch.next();
         }
         Some(draw)
     }

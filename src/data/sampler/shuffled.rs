@@ -21,25 +21,17 @@ impl Method for Padded {
     fn rows(&self) -> Rows {
         Rows::Full
     }
-
-    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
-        Box::new(Batches::of(plan, epoch))
-    }
 }
 
 impl Method for Standard {
     fn rows(&self) -> Rows {
         Rows::Longest
     }
-
-    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
-        Box::new(Batches::of(plan, epoch))
-    }
 }
 
 impl Batches {
     /// Without the incomplete last batch where `drop_last`.
-    fn of(plan: &SamplingPlan, epoch: u64) -> Self {
+    pub fn of(plan: &SamplingPlan, epoch: u64) -> Self {
         let (samples, batch_size) = (plan.lengths.len(), plan.batch_size);
         let mut order = shuffled(samples, &mut plan.rng(epoch));
         let dropped = if plan.config.drop_last { samples % batch_size } else { 0 };
@@ -62,7 +54,7 @@ fn longest_first(order: &mut [u32], batch_size: usize, lengths: &[u32]) {
     }
 }
 
-struct Batches {
+pub struct Batches {
     order: Vec<u32>,
     next: usize,
     batch_size: usize,
