@@ -152,10 +152,7 @@ impl Kept {
         let Arithmetic { dtype, math } = self.arithmetic;
         let x = plain(self.x.clone().expect("there in forward"));
         let weight = self.layout.weight(self.weight.clone().narrow(dtype));
-        match bias {
-            None => product(x, weight, dtype, math),
-            Some(bias) => product_bias(x, weight, bias.narrow(dtype), dtype, math),
-        }
+        product_bias(x, weight, bias.map(|bias| bias.narrow(dtype)), dtype, math)
     }
 
     /// Without x where the weight, the second of the inputs, has no gradient.
@@ -178,10 +175,8 @@ impl Kept {
         let dx = want_x.then(|| {
             let weight = layout.transposed(weight.narrow(dtype));
             let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
-            match earlier.map(Tensor::from_dispatch) {
-                Some(sum) => product_add(sum, plain(g.clone()), weight, math),
-                None => rounded(product(plain(g.clone()), weight, dtype, math), x_dtype),
-            }
+            let sum = earlier.map(Tensor::from_dispatch);
+            rounded(product_add(sum, plain(g.clone()), weight, dtype, math), x_dtype)
         });
         let dbias = bias
             .filter(|_| want_bias)

@@ -77,11 +77,8 @@ fn composed(x: Tensor<2>, layer: Layer, low_rank: LowRank) -> Tensor<2> {
             .map(|(stored, cast)| Weight::new(stored, cast).narrow(dtype));
         let h = product(plain(dropped(x.clone(), dropout)), transpose(a.clone()), dtype, math) * scale;
         let (lhs, rhs) = (plain(x.clone()), layout.weight(weight.clone().narrow(dtype)));
-        let y = match bias {
-            None => product(lhs, rhs, dtype, math),
-            Some(bias) => product_bias(lhs, rhs, bias, dtype, math),
-        };
-        let y = product_add(y, plain(h.clone()), transpose(b.clone()), math);
+        let y = product_bias(lhs, rhs, bias, dtype, math);
+        let y = product_add(Some(y), plain(h.clone()), transpose(b.clone()), dtype, math);
         let kept = Kept { x, h, weight, a, b, scale, dropout, layout, arithmetic };
         (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
             kept.backward(rounded(g, dtype), wanted, types, earlier).map(|g| g.map(Tensor::into_dispatch))
@@ -130,12 +127,9 @@ impl Kept {
             // Of layers that read the same x.
             let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
             let (lhs, rhs) = (plain(g), layout.transposed(weight.narrow(dtype)));
-            let dx = match earlier.map(Tensor::from_dispatch) {
-                None => product(lhs, rhs, dtype, math),
-                Some(sum) => product_add(sum, lhs, rhs, math),
-            };
+            let dx = product_add(earlier.map(Tensor::from_dispatch), lhs, rhs, dtype, math);
             let dx = match dropout {
-                None => product_add(dx, plain(dh), plain(a), math),
+                None => product_add(Some(dx), plain(dh), plain(a), dtype, math),
                 Some(dropout) => dx + dropout.apply(product(plain(dh), plain(a), dtype, math)),
             };
             rounded(dx, x_dtype)

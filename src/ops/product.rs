@@ -120,13 +120,15 @@ pub fn product<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType, mat
     composed(lhs, rhs, dtype)
 }
 
-/// sum + lhs · rhs, in the memory of `sum` where nobody else holds it.
+/// sum + lhs · rhs, in the memory of `sum` where nobody else holds it; without a sum a new tensor of `dtype`.
 pub fn product_add<const D: usize>(
-    sum: Tensor<D>,
+    sum: Option<Tensor<D>>,
     lhs: Factor<D>,
     rhs: Factor<D>,
+    dtype: DType,
     math: Fp32Math,
 ) -> Tensor<D> {
+    let Some(sum) = sum else { return product(lhs, rhs, dtype, math) };
     if has_blas(&lhs, math) {
         return uncube(cuda::matmul(lhs.view(), rhs.view(), Output::AddTo(cube(sum)), math));
     }
@@ -165,14 +167,15 @@ pub fn product_into<const D: usize>(
     target.slice_assign(part, product)
 }
 
-/// lhs · rhs + bias [n] in every row, bias and result of `dtype`.
+/// lhs · rhs, with the bias [n] in every row where there is one, bias and result of `dtype`.
 pub fn product_bias(
     lhs: Factor<2>,
     rhs: Factor<2>,
-    bias: Tensor<1>,
+    bias: Option<Tensor<1>>,
     dtype: DType,
     math: Fp32Math,
 ) -> Tensor<2> {
+    let Some(bias) = bias else { return product(lhs, rhs, dtype, math) };
     if has_blas(&lhs, math) {
         return uncube(cuda::matmul_bias(lhs.view(), rhs.view(), cube(bias), Output::New(dtype), math));
     }

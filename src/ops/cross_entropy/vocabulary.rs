@@ -106,10 +106,7 @@ impl Head {
                 let columns = entries.start - chunk.start..entries.end - chunk.start;
                 let (lhs, rhs) =
                     (plain(dlogits.clone()).columns(columns), plain(self.weight.clone()).rows(entries));
-                dh = Some(match dh {
-                    None => product(lhs, rhs, DType::F32, math),
-                    Some(sum) => product_add(sum, lhs, rhs, math),
-                });
+                dh = Some(product_add(dh, lhs, rhs, DType::F32, math));
             }
             if want_weight && is_whole {
                 dweight = Some(product(transpose(dlogits), plain(self.h.clone()), weight_dtype, math));

@@ -157,10 +157,7 @@ pub(in crate::ops) fn input_gradient(
 ) -> Tensor<2> {
     let add = |sum: Option<Tensor<2>>, (weight, place): (Tensor<2>, &Range<usize>)| {
         let (g, weight) = (plain(g.clone()).columns(place.clone()), layout.transposed(weight));
-        Some(match sum {
-            Some(sum) => product_add(sum, g, weight, math),
-            None => product(g, weight, dtype, math),
-        })
+        Some(product_add(sum, g, weight, dtype, math))
     };
     weights.zip(places).fold(earlier, add).expect("there are layers")
 }

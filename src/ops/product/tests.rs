@@ -126,7 +126,7 @@ fn sums_and_rows<const D: usize>(batch: usize) {
         let [(lhs, a), (rhs, b)] = sides::<D>(batch, dtype, [false, true]);
         let product = a.times(&b);
         let sum = Matrices::new(product.shape, 5);
-        let added = product_add(sum.tensor(out), lhs.clone(), rhs.clone(), Fp32Math::Exact);
+        let added = product_add(Some(sum.tensor(out)), lhs.clone(), rhs.clone(), out, Fp32Math::Exact);
         let expected: Vec<f64> = sum.values.iter().zip(&product.values).map(|(s, p)| s + p).collect();
         assert_eq!(values(added), rounded(&expected, out));
 
@@ -154,7 +154,7 @@ fn a_bias_is_added_to_every_row() {
     for (dtype, out) in TYPES {
         let [(lhs, a), (rhs, b)] = sides(1, dtype, [true, false]);
         let bias = [3.0, -1.0, 2.0];
-        let got = product_bias(lhs, rhs, tensor(bias.to_vec(), [3], out), out, Fp32Math::Exact);
+        let got = product_bias(lhs, rhs, Some(tensor(bias.to_vec(), [3], out)), out, Fp32Math::Exact);
         let product = a.times(&b);
         let expected = Matrices::from(product.shape, |b, i, j| product.at(b, i, j) + bias[j]);
         assert_eq!(values(got), rounded(&expected.values, out));

@@ -86,7 +86,7 @@ impl Call {
         // dx through b first, so that db is freed before the product with da exists.
         let dx_b = want_x.then(|| product_of(plain(db), layout.transposed(v)));
         let dw = x.filter(|_| want_w).map(|x| of_weight(x, da.clone()));
-        let dx = dx_b.map(|dx_b| product_add(dx_b, plain(da), layout.transposed(w), math));
+        let dx = dx_b.map(|dx_b| product_add(Some(dx_b), plain(da), layout.transposed(w), dtype, math));
         [dx, dw, dv, du]
     }
 }
