@@ -163,10 +163,10 @@ pub fn unpadded(dweight: CubeTensor, vocab: usize) -> CubeTensor {
     CubeTensor::new_contiguous(client, device, Shape::from([vocab, hidden]), handle, dtype)
 }
 
-/// Divides the tokens into parts of at most `size`.
-fn parts(all: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+/// Divides tokens, or entries of the vocabulary, into parts of at most `size`.
+pub fn parts(all: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let end = all.end;
-    all.step_by(size).map(move |first| first..end.min(first + size))
+    all.step_by(size).map(move |first| first..end.min(first.saturating_add(size)))
 }
 
 fn plain(tensor: &CubeTensor) -> View {

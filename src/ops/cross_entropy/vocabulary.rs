@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::{DType, Int, Tensor};
 
+use super::tokens::parts;
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
 use crate::ops::cpu::{cross_entropy as cpu, integers};
 use crate::ops::dense::Arithmetic;
@@ -40,14 +41,7 @@ pub struct Found {
 
 impl Head {
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (vocab, size) = (self.weight.dims()[0], self.chunk);
-        (0..vocab).step_by(size).map(move |first| first..vocab.min(first + size))
-    }
-
-    /// The parts of a chunk that are added up by a product each.
-    fn sums(&self, chunk: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (end, longest) = (chunk.end, self.longest_sum);
-        chunk.clone().step_by(longest).map(move |first| first..end.min(first.saturating_add(longest)))
+        parts(0..self.weight.dims()[0], self.chunk)
     }
 
     /// [tokens, chunk] in fp32.
@@ -101,8 +95,8 @@ impl Head {
             let logits = logits.take().unwrap_or_else(|| self.logits(&chunk));
             let dlogits =
                 chunk_gradient(logits, &lse, &self.labels, self.first + chunk.start, &factor, dtype);
-            let parts = want_h.then(|| self.sums(&chunk));
-            for entries in parts.into_iter().flatten() {
+            let sums = want_h.then(|| parts(chunk.clone(), self.longest_sum));
+            for entries in sums.into_iter().flatten() {
                 let columns = entries.start - chunk.start..entries.end - chunk.start;
                 let (lhs, rhs) =
                     (plain(dlogits.clone()).columns(columns), plain(self.weight.clone()).rows(entries));
