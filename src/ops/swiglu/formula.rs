@@ -36,7 +36,7 @@ impl Call {
         let (a, b) = (times(x.clone(), w), times(x.clone(), v));
         let (kept, h) = match level {
             Level::Keep => {
-                let (s, h) = silu_and_gate(a.clone(), b.clone());
+                let [s, h] = silu_and_gate(a.clone(), b.clone());
                 (vec![a, b, s], h)
             }
             Level::Elementwise => {

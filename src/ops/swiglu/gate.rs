@@ -15,13 +15,11 @@ pub fn gate(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
 }
 
 /// s and h.
-pub fn silu_and_gate(a: Tensor<2>, b: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
-    if on_cuda(&a) {
-        let (s, h) = gate_cuda::forward_with_silu(&cube(a), &cube(b));
-        return (uncube(s), uncube(h));
+pub fn silu_and_gate(a: Tensor<2>, b: Tensor<2>) -> [Tensor<2>; 2] {
+    match on_cuda(&a) {
+        true => gate_cuda::forward_with_silu(&cube(a), &cube(b)).map(uncube),
+        false => gate_cpu::forward_with_silu(flex(a), flex(b)).map(unflex),
     }
-    let [s, h] = gate_cpu::forward_with_silu(flex(a), flex(b)).map(unflex);
-    (s, h)
 }
 
 /// da, db and h from dh. Making s again from a, which is read anyway, is cheaper than reading it.

@@ -89,11 +89,11 @@ pub fn forward(a: CubeTensor, b: CubeTensor) -> CubeTensor {
 }
 
 /// s and h.
-pub fn forward_with_silu(a: &CubeTensor, b: &CubeTensor) -> (CubeTensor, CubeTensor) {
+pub fn forward_with_silu(a: &CubeTensor, b: &CubeTensor) -> [CubeTensor; 2] {
     let (vector, element) = vector_over([a, b]);
     let (s, h) = (like(a, a.dtype), like(a, a.dtype));
     elementwise!(silu_and_gate, a, vector, buffer(a), buffer(b), buffer(&s), buffer(&h), element);
-    (s, h)
+    [s, h]
 }
 
 /// da, db and h, in the memory of a, b and dh where nobody else holds them.
