@@ -84,33 +84,26 @@ impl ScalerConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), Rule> {
-        let refused = |key: &'static str, message: String, help: &str| {
-            Err(Rule::new(&[key, "precision.scaler"], message, help))
-        };
         let first = self.first_scale();
-        if !(SMALLEST_SCALE..=f64::from(f32::MAX)).contains(&first) {
-            return refused(
-                "precision.scaler",
-                format!("a scale of {first:e} is not from 2^-14 to the largest fp32 number"),
-                "65536 is usual",
-            );
-        }
+        Rule::refuse_if(
+            !(SMALLEST_SCALE..=f64::from(f32::MAX)).contains(&first),
+            &["precision.scaler"],
+            format!("a scale of {first:e} is not from 2^-14 to the largest fp32 number"),
+            "65536 is usual",
+        )?;
         let Self::Dynamic(config) = self else { return Ok(()) };
-        if config.growth_factor <= 1.0 {
-            return refused(
-                "precision.scaler.growth_factor",
-                format!("a growth_factor of {} does not make the scale grow", config.growth_factor),
-                "use a factor above 1: 2 is usual",
-            );
-        }
-        if config.backoff_factor >= 1.0 {
-            return refused(
-                "precision.scaler.backoff_factor",
-                format!("a backoff_factor of {} does not make the scale smaller", config.backoff_factor),
-                "use a factor below 1: 0.5 is usual",
-            );
-        }
-        Ok(())
+        Rule::refuse_if(
+            config.growth_factor <= 1.0,
+            &["precision.scaler.growth_factor", "precision.scaler"],
+            format!("a growth_factor of {} does not make the scale grow", config.growth_factor),
+            "use a factor above 1: 2 is usual",
+        )?;
+        Rule::refuse_if(
+            config.backoff_factor >= 1.0,
+            &["precision.scaler.backoff_factor", "precision.scaler"],
+            format!("a backoff_factor of {} does not make the scale smaller", config.backoff_factor),
+            "use a factor below 1: 0.5 is usual",
+        )
     }
 }
 
