@@ -20,9 +20,7 @@ pub fn info() -> DeviceInfo {
         memory_available: available,
         cores: System::physical_core_count().unwrap_or(threads).min(threads),
         threads,
-        driver: None,
-        cuda: None,
-        compute_capability: None,
+        ..DeviceInfo::default()
     }
 }
 

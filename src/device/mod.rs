@@ -40,7 +40,7 @@ pub fn drawing() -> MutexGuard<'static, ()> {
 }
 
 /// What a device is, as rows and `runner devices` show it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// `cpu`, `cuda:0`: as a recipe writes it.
     pub id: String,

@@ -120,11 +120,7 @@ impl Target {
             name: "described".into(),
             memory_total: memory,
             memory_available: memory,
-            cores: 0,
-            threads: 0,
-            driver: None,
-            cuda: None,
-            compute_capability: None,
+            ..DeviceInfo::default()
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 const DEVIATIONS: f64 = 1.959_963_984_540_054;
 
 /// The answers to a test set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
     /// Steps taken so far.
     pub step: usize,

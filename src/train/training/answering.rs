@@ -61,9 +61,8 @@ impl<N: Build> Training<'_, N> {
             set: set.into(),
             questions: sum(&|(_, prompts)| *prompts),
             right: sum(&|(part, prompts)| part.accuracy * prompts),
-            tokens: 0,
             seconds: start.elapsed().as_secs_f64(),
-            samples: Vec::new(),
+            ..Answers::default()
         }
     }
 
@@ -75,10 +74,7 @@ impl<N: Build> Training<'_, N> {
             step: self.current().updates,
             set: set.name.into(),
             questions: set.questions.len(),
-            right: 0,
-            tokens: 0,
-            seconds: 0.0,
-            samples: Vec::new(),
+            ..Answers::default()
         };
         let mut kept = [0; 2];
         for questions in set.questions.chunks(exam.batch_size) {
