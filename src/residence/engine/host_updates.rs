@@ -38,13 +38,13 @@ impl Engine {
 }
 
 pub struct HostUpdates {
-    worker: Worker,
+    pub(super) worker: Worker,
     /// By block: elements of its trainable parameters.
     trainable: Vec<usize>,
     /// By block: its buffer, lent from the store.
     lent: Vec<Option<Pending>>,
-    /// Whether a block's update of this step has begun.
-    begun: Vec<bool>,
+    /// By block: whether its update of this step has begun.
+    pub(super) begun: Vec<bool>,
     /// The update that begins when a block's gradients arrive; `None`: it waits for [`update`](Self::update).
     pub(super) on_arrival: Option<Work>,
 }
@@ -54,10 +54,6 @@ impl HostUpdates {
         let count = trainable.len();
         let lent = (0..count).map(|_| None).collect();
         Self { worker, trainable, lent, begun: vec![false; count], on_arrival: None }
-    }
-
-    pub fn worker(&self) -> &Worker {
-        &self.worker
     }
 
     /// Makes a block's trainable weights its master weights.
@@ -71,11 +67,6 @@ impl HostUpdates {
         if let Some(work) = self.on_arrival {
             self.begin(store, block, id, work);
         }
-    }
-
-    /// Whether the block's update of this step has begun.
-    pub fn has_begun(&self, block: usize) -> bool {
-        self.begun[block]
     }
 
     /// Begins a block's update, unless it has begun.

@@ -95,7 +95,7 @@ impl Engine {
     /// Begins a block's update, unless it has begun. The slot that holds the block is stale then.
     fn update_on_host(&mut self, block: usize, work: Work) {
         let Updates::OnHost(updates) = &self.updates else { unreachable!("asked by the caller") };
-        if let Some(slot) = self.slots.kept_gradients(block).filter(|_| !updates.has_begun(block)) {
+        if let Some(slot) = self.slots.kept_gradients(block).filter(|_| !updates.begun[block]) {
             self.send(slot, Side::Gradients, block);
         }
         if let Some(slot) = self.slots.of(block) {
@@ -170,7 +170,7 @@ impl ParameterStore for Engine {
             match &mut self.updates {
                 Updates::Nobody => {}
                 Updates::OnDevice(optimizer) => optimizer.visit(id, visit),
-                Updates::OnHost(updates) => updates.worker().visit(id, visit),
+                Updates::OnHost(updates) => updates.worker.visit(id, visit),
             }
         }
     }
