@@ -69,7 +69,7 @@ impl Planned {
 
 /// The plan as a table with a closing sentence; cells fit or not into the target's memory.
 pub fn plan(recipe: &Recipe, target: &Target) -> String {
-    let swept = recipe.telling_keys();
+    let swept = &recipe.telling;
     let infos: HashMap<DeviceId, _> =
         recipe.cells.iter().map(Cell::device_id).unique().map(|id| (id, target.info(id))).collect();
     let of = |cell: &Cell| Planned::new(cell, memory_limit(cell, &infos[&cell.device_id()]), swept);

@@ -56,7 +56,7 @@ pub fn of_micro_batch(seed: u32, update: usize, micro_batch: usize) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     /// The share of elements that become 0, in [0, 1).
-    rate: f64,
+    pub rate: f64,
     key: u64,
 }
 
@@ -65,11 +65,6 @@ impl Dropout {
     pub fn new(rate: f64, seed: Option<u64>, layer: u64) -> Option<Self> {
         let seed = seed.filter(|_| rate > 0.0)?;
         Some(Self { rate, key: mix(seed ^ layer) })
-    }
-
-    /// The share of elements that become 0.
-    pub fn rate(self) -> f64 {
-        self.rate
     }
 
     /// Philox's key, the least number of an element that is kept, and what that is multiplied by.

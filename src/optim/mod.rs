@@ -245,7 +245,7 @@ impl Optimizer {
         match self {
             Self::None => {}
             Self::OnDevice(optimizer) => optimizer.visit(id, visit),
-            Self::OnHost(host) => host.worker().visit(id, visit),
+            Self::OnHost(host) => host.worker.visit(id, visit),
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Stages<N> {
     device: Device,
     group: Group,
     /// The actions of this rank in a step.
-    actions: Vec<Action>,
+    pub actions: Vec<Action>,
     /// Forwards whose backward is still to come.
     live: HashMap<(usize, usize), Live<N>>,
     /// Messages on their way here, and results that still have to be sent.
@@ -72,10 +72,6 @@ impl<N: Network> Stages<N> {
             tied: None,
             recorder: Recorder::new(device),
         }
-    }
-
-    pub fn actions(&self) -> &[Action] {
-        &self.actions
     }
 
     fn name(message: &Message) -> String {

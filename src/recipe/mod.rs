@@ -58,9 +58,10 @@ pub struct Recipe {
     /// The name of each cell's device, in results that tell several apart; else empty.
     pub devices: Vec<String>,
     pub report: ReportConfig,
-    /// See [`Recipe::swept_keys`] and [`Recipe::telling_keys`].
-    swept: Vec<String>,
-    telling: Vec<String>,
+    /// Dotted keys that take more than one value over the cells, in the order of the settings.
+    pub swept: Vec<String>,
+    /// Those of them by which its cells are told apart: a kind or a preset stands for all that it decides.
+    pub telling: Vec<String>,
 }
 
 const GRID: &str = "grid";
@@ -175,16 +176,6 @@ impl Recipe {
             settings.insert("on_cpu".into(), (device == Some(CPU.into())).into());
         }
         settings
-    }
-
-    /// Dotted keys that take more than one value over the cells, in the order of the settings.
-    pub fn swept_keys(&self) -> &[String] {
-        &self.swept
-    }
-
-    /// Those of them by which its cells are told apart: a kind or a preset stands for all that it decides.
-    pub fn telling_keys(&self) -> &[String] {
-        &self.telling
     }
 }
 

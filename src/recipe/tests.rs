@@ -67,7 +67,7 @@ fn a_grid_is_a_product_and_its_last_axis_varies_fastest() {
     let cells: Vec<(usize, f64)> =
         recipe.cells.iter().map(|c| (c.train.batch_size, c.checkpoint.level.number())).collect();
     assert_eq!(cells, [(1, 0.0), (1, 0.5), (1, 1.0), (2, 0.0), (2, 0.5), (2, 1.0)]);
-    assert_eq!(recipe.swept_keys(), ["checkpoint.level", "train.batch_size"]);
+    assert_eq!(recipe.swept, ["checkpoint.level", "train.batch_size"]);
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl Turns for Engine {
         self.updates = match (optimizer, config.rule()) {
             (Optimizer::OnHost(host), _) => {
                 let trainable = self.layouts.iter().map(|layout| layout.trainable_elements()).collect();
-                let mut updates = HostUpdates::new(host.worker().clone(), trainable);
+                let mut updates = HostUpdates::new(host.worker.clone(), trainable);
                 for block in self.trained() {
                     updates.adopt(&mut *self.store, self.size.dtype, block, self.ids[block]);
                 }

@@ -246,7 +246,7 @@ impl<M: Module> Residence<M> {
     /// Seconds of updates on the host since the last call.
     pub fn take_host_seconds(&self) -> Option<f64> {
         match self.resident.optimizer() {
-            Optimizer::OnHost(host) => Some(host.worker().take_seconds()),
+            Optimizer::OnHost(host) => Some(host.worker.take_seconds()),
             Optimizer::None | Optimizer::OnDevice(_) => None,
         }
     }

@@ -117,7 +117,7 @@ pub(super) fn skipped(cell: &Label) -> String {
 impl Label {
     /// The labels of all cells of a recipe.
     pub fn of(recipe: &Recipe) -> Vec<Self> {
-        let swept = recipe.swept_keys();
+        let swept = &recipe.swept;
         let label = |(position, cell): (usize, &Cell)| {
             let settings = cell.settings();
             let values = swept.iter().filter_map(|key| {

@@ -35,7 +35,7 @@ pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Resu
             ));
         }
     }
-    let swept = recipe.swept_keys();
+    let swept = &recipe.swept;
     let label = |cell: &Cell| {
         let settings = cell.settings();
         let described = swept.iter().filter_map(|key| {

@@ -66,7 +66,7 @@ impl Group {
     /// Begins to sum fp32 tensors over [GPUs](Self::has_gpus), each in memory of its own; all arrive together.
     pub fn sum_each(&self, name: impl Into<String>, values: Vec<Tensor<1>>) -> Pending {
         let pending = self.own_gpus().begin_each(&name.into(), Collective::AllReduce, values);
-        self.come(pending.turn());
+        self.come(pending.turn);
         pending
     }
 
@@ -79,7 +79,7 @@ impl Group {
         full: Option<&Mark>,
     ) -> Pending {
         let pending = self.own_gpus().begin_in_place(&name.into(), Collective::AllReduce, values, full);
-        self.come(pending.turn());
+        self.come(pending.turn);
         pending
     }
 
@@ -186,7 +186,7 @@ impl Group {
     /// Begins an operation by NCCL. It takes the tensor: NCCL sums in its place if nobody else holds it.
     fn by(&self, gpus: &Collectives, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
         let pending = gpus.begin(name, collective, values);
-        self.come(pending.turn());
+        self.come(pending.turn);
         pending
     }
 

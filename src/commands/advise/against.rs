@@ -46,7 +46,7 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
             *known = row;
         }
     }
-    let swept = recipe.telling_keys();
+    let swept = &recipe.telling;
     let compared = |(i, cell): (usize, &Cell)| {
         let settings = cell.settings();
         let value = |key: &String| keys::value(key, &settings).map_or("-".into(), |value| shown(key, &value));

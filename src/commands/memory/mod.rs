@@ -53,7 +53,7 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
     }
     let measured = Store::rows_of_all_devices(&args.results, recipe);
     let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
-    let swept = recipe.telling_keys();
+    let swept = &recipe.telling;
     let accounts: Vec<CellAccount> = chosen
         .into_iter()
         .map(|i| {

@@ -15,7 +15,8 @@ const TAIL: usize = 32;
 /// See the module.
 pub struct Exam {
     tokenizer: Tokenizer,
-    end: u32,
+    /// The token that ends an answer.
+    pub end: u32,
     next: &'static str,
     /// Tokens of an answer, at most.
     pub max_new_tokens: usize,
@@ -100,11 +101,6 @@ impl Exam {
             batch_size,
             sets: sets.collect::<Result<_, DataError>>()?,
         })
-    }
-
-    /// The token that ends an answer.
-    pub fn end(&self) -> u32 {
-        self.end
     }
 
     /// Whether an answer stops at its last token without an end token: a line with its number is whole, or the next prompt
@@ -207,7 +203,7 @@ mod tests {
         }
         for text in ["7+8+0=15\n#### 85", "####\n", "1\n2", ""] {
             assert!((0..=ids(text).len()).all(|length| !exam.stops(&ids(text)[..length])), "{text}");
-            assert_eq!(exam.text(&[ids(text), vec![exam.end()]].concat()), text);
+            assert_eq!(exam.text(&[ids(text), vec![exam.end]].concat()), text);
         }
         let question = &exam.sets[0].questions[0];
         assert!(

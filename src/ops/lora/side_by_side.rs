@@ -32,7 +32,7 @@ pub fn lies_side_by_side(x: &Tensor<2>, layers: &[LoraLayer]) -> bool {
     let [first, rest @ ..] = adapters.as_slice() else { return false };
     let of = |low: &LowRank| {
         let [a, b] = [&low.a, &low.b].map(|matrix| (matrix.stored.dtype(), matrix.cast.is_some()));
-        (low.a.dims()[0], low.scale, low.dropout.map(|dropout| dropout.rate()), a, b)
+        (low.a.dims()[0], low.scale, low.dropout.map(|dropout| dropout.rate), a, b)
     };
     let base = |LoraLayer { layer, .. }: &LoraLayer| (layer.layout, layer.arithmetic, layer.bias.is_some());
     layers.len() <= MOST_LAYERS

@@ -25,7 +25,7 @@ use crate::words::DeviceId;
 
 /// The parameters of a module that are updated on the host. Buffers of others may share the worker.
 pub struct HostOptimizer {
-    worker: Worker,
+    pub worker: Worker,
     device: DeviceId,
     mirrors: HashMap<ParamId, Box<dyn Mirror>>,
 }
@@ -34,10 +34,6 @@ impl HostOptimizer {
     /// `room`: for master weights and the rule's state.
     pub fn new(rule: HostRule, device: DeviceId, room: Room) -> Self {
         Self { worker: Worker::new(rule, room), device, mirrors: HashMap::new() }
-    }
-
-    pub fn worker(&self) -> &Worker {
-        &self.worker
     }
 
     /// Takes the values of the trainable parameters as master weights: before the first step.

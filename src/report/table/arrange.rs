@@ -20,7 +20,7 @@ impl<'a> Comparison<'a> {
         for (settings, device) in settings.iter_mut().zip(&recipe.devices) {
             settings.insert(DEVICE_NAME.into(), device.as_str().into());
         }
-        let swept = recipe.swept_keys().to_vec();
+        let swept = recipe.swept.clone();
         let (mut sizes, methods): (Vec<String>, Vec<String>) =
             swept.iter().cloned().partition(|key| is_size(key));
         sizes.sort_by_key(|key| keys::place(key));

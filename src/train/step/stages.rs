@@ -15,7 +15,7 @@ impl<N: Build> Step<'_, N> {
         stages.recorder.begin_step();
         let mut casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
         let (mut losses, mut report) = (Vec::new(), None);
-        for action in stages.actions().to_vec() {
+        for action in stages.actions.clone() {
             match action {
                 Action::Forward { stage, micro_batch } => {
                     let _masks = self.masks(micro_batch);

@@ -15,7 +15,8 @@ use super::serve::Issued;
 #[must_use]
 pub struct Pending {
     pub(super) gpu: &'static Gpu,
-    pub(super) turn: Turn,
+    /// [`UnderWay::turn`](super::UnderWay::turn)
+    pub turn: Turn,
     pub(super) values: Vec<CubeTensor>,
     /// `None` once CubeCL's stream waits for the result.
     pub(super) issued: Option<Issuing>,
@@ -31,11 +32,6 @@ pub(super) enum Issuing {
 }
 
 impl Pending {
-    /// [`UnderWay::turn`](super::UnderWay::turn)
-    pub fn turn(&self) -> Turn {
-        self.turn
-    }
-
     /// Whether it has ended; does not wait.
     pub fn is_over(&mut self) -> bool {
         self.gpu.context.bind();
