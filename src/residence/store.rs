@@ -28,6 +28,8 @@ pub trait ParameterStore {
     /// Visits the optimizer's state of these parameters.
     fn visit_states(&mut self, visit: &mut Visit);
 
-    /// The gradients since the last update, by name.
-    fn gradients(&mut self) -> Named;
+    /// The gradients since the last update, by name; none if each rank has only parts of them.
+    fn gradients(&mut self) -> Named {
+        Named::new()
+    }
 }

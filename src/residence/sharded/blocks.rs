@@ -17,7 +17,6 @@ use super::module::UNDER_WAY;
 use crate::ops::narrow;
 use crate::optim::host::Work;
 use crate::optim::{Optimizer, OptimizerConfig, StepSize, Visit};
-use crate::params::named::Named;
 use crate::params::source::Source;
 use crate::residence::ParameterStore;
 use crate::residence::activations::Input;
@@ -211,10 +210,5 @@ impl ParameterStore for ShardedBlocks {
 
     fn visit_states(&mut self, visit: &mut Visit) {
         self.parts.visit_states(visit);
-    }
-
-    /// Empty: each rank has only parts of gradients.
-    fn gradients(&mut self) -> Named {
-        Named::new()
     }
 }

@@ -8,7 +8,6 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::ops::parameters::flat;
 use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, StepSize, Visit, squares};
-use crate::params::named::Named;
 use crate::residence::ParameterStore;
 use crate::residence::engine::Pass;
 use crate::residence::layout::Layout;
@@ -116,10 +115,5 @@ impl ParameterStore for KeptParts {
         for (i, block) in self.blocks.iter().enumerate() {
             self.optimizer.visit(block.id, &format!("{}.{i}", self.prefix), visit);
         }
-    }
-
-    /// Empty: each rank has only parts of gradients.
-    fn gradients(&mut self) -> Named {
-        Named::new()
     }
 }
