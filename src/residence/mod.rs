@@ -135,7 +135,7 @@ impl<M: Module> Residence<M> {
 
     /// The gradients since the last update of the parameters that stay on the device.
     pub fn gradient_set(&mut self) -> &mut GradientSet {
-        self.resident.gradients()
+        &mut self.resident.gradients
     }
 
     /// Replaces the values of some parameters on the device; the new ones are flat and outside of autodiff.
@@ -197,7 +197,7 @@ impl<M: Module> Residence<M> {
 
     /// The table of all parameters of the network.
     pub fn table(&self) -> &Arc<Table> {
-        self.resident.table()
+        &self.resident.table
     }
 
     /// A parameter as it is stored, wherever it lives.

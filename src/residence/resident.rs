@@ -17,8 +17,10 @@ use crate::params::table::{Table, id};
 pub struct Resident<M> {
     /// `None` only while an update writes over it.
     module: Option<M>,
-    table: Arc<Table>,
-    gradients: GradientSet,
+    /// All parameters of the network, including those that are not in the module.
+    pub table: Arc<Table>,
+    /// Since the last update.
+    pub gradients: GradientSet,
     optimizer: Optimizer,
     /// If ranks divide gradients and optimizer, they are here instead.
     sharded: Option<ShardedModule>,
@@ -58,21 +60,11 @@ impl<M: Module> Resident<M> {
         self.sharded.as_ref().map_or(&self.optimizer, ShardedModule::optimizer)
     }
 
-    /// The table of all parameters of the network, including those that are not in the module.
-    pub fn table(&self) -> &Arc<Table> {
-        &self.table
-    }
-
     /// Visits the state that the updates of a step share on the device.
     pub fn visit_shared(&mut self, device: &Device, visit: &mut Visit) {
         if let Optimizer::OnDevice(optimizer) = &mut self.optimizer {
             optimizer.visit_shared(device, visit);
         }
-    }
-
-    /// The gradients since the last update.
-    pub fn gradients(&mut self) -> &mut GradientSet {
-        &mut self.gradients
     }
 
     /// Replaces the values of some parameters; the new ones are flat and outside of autodiff.
