@@ -5,10 +5,9 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::diagnostic::RecipeError;
 use super::save::Save;
 use super::sections::{Eval, Measure, Train};
-use super::{read, rules, tagged};
+use super::{rules, tagged};
 use crate::data::{Data, Generate, Task};
 use crate::device::Target;
 use crate::measure::Estimate;
@@ -61,15 +60,6 @@ impl Cell {
         let mut value = serde_json::to_value(self).expect("a cell is plain data");
         tagged::flatten_tags(&mut value);
         value
-    }
-
-    /// The inverse of [`Cell::to_json`], also of cells that were written without defaults. It is read as a
-    /// recipe is.
-    ///
-    /// # Errors
-    /// When `value` is no cell of this version, or names weights that are not here without their sizes.
-    pub fn from_json(value: &Value) -> Result<Self, RecipeError> {
-        read::from_json(value)
     }
 
     pub fn settings(&self) -> Settings {

@@ -25,14 +25,20 @@ pub fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// A cell that was written by [`Cell::to_json`], unchecked.
-pub(super) fn from_json(value: &Value) -> Result<Cell, RecipeError> {
-    let mut source = Source { path: "a cell".into(), text: String::new() };
-    let table = toml::Table::try_from(without_nulls(value))
-        .map_err(|e| source.plain(&format!("it is not a table of settings: {e}"), ""))?;
-    source.text = table.to_string();
-    let root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
-    typed(root, &source)
+impl Cell {
+    /// The inverse of [`Cell::to_json`], also of cells that were written without defaults. It is read as a
+    /// recipe is.
+    ///
+    /// # Errors
+    /// When `value` is no cell of this version, or names weights that are not here without their sizes.
+    pub fn from_json(value: &Value) -> Result<Self, RecipeError> {
+        let mut source = Source { path: "a cell".into(), text: String::new() };
+        let table = toml::Table::try_from(without_nulls(value))
+            .map_err(|e| source.plain(&format!("it is not a table of settings: {e}"), ""))?;
+        source.text = table.to_string();
+        let root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
+        typed(root, &source)
+    }
 }
 
 /// A cell as typed, unchecked.
