@@ -82,8 +82,7 @@ impl Plan {
     }
 
     pub fn tokens_per_second(&self) -> f64 {
-        let tokens = self.cell.train.tokens() * self.cell.train.accumulation_steps;
-        tokens as f64 / self.time.total()
+        self.cell.train.tokens_of_a_step() as f64 / self.time.total()
     }
 }
 

@@ -47,9 +47,9 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 32)]
     pub tokens: usize,
     /// Draw from softmax(logits / temperature); without it the most probable token is taken
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
-    /// Draw among the K most probable tokens
+    /// Draw among the K most probable tokens; 0: among all
     #[arg(long, value_name = "K", requires = "temperature", default_value_t = 0)]
     pub top_k: usize,
     #[arg(long, default_value_t = 42)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
-use super::documents::{heading, read};
+use super::documents::{ending, heading, read};
 use super::task::Problems;
 use super::{DataError, Prompted, generated};
 
@@ -79,8 +79,7 @@ impl Corpus {
                 let entry = entry
                     .map_err(|e| DataError::new(format!("cannot read the corpus {}: {e}", root.display())))?;
                 let path = entry.path();
-                let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
-                if entry.file_type().is_file() && EXTENSIONS.contains(&extension) {
+                if entry.file_type().is_file() && EXTENSIONS.contains(&ending(path).as_str()) {
                     let name = path.strip_prefix(root).unwrap_or(path);
                     files.push((Split::of_path(name), path.to_path_buf()));
                 }
@@ -131,10 +130,12 @@ impl Corpus {
     /// Whether there is something to read for a split.
     ///
     /// # Errors
-    /// A split without files.
+    /// A split without files that have text.
     pub fn require(&self, split: Split) -> Result<(), DataError> {
         match self {
-            Self::Files { root, files } if !files.iter().any(|(of, _)| *of == split) => {
+            Self::Files { root, files }
+                if !files.iter().any(|(of, path)| *of == split && has_bytes(path)) =>
+            {
                 Err(no_text(root, files, split))
             }
             Self::Files { .. } | Self::Generated { .. } | Self::Task(_) => Ok(()),
@@ -161,14 +162,25 @@ impl Corpus {
     }
 }
 
+/// Whether a file is not empty; also of one that cannot be asked, which reading names.
+fn has_bytes(path: &Path) -> bool {
+    path.metadata().map_or(true, |metadata| metadata.len() > 0)
+}
+
 fn no_text(root: &Path, files: &[(Split, PathBuf)], split: Split) -> DataError {
     let name = split.into_str();
-    let names: Vec<_> = files.iter().map(|(_, path)| path.display().to_string()).collect();
+    let names = |all: &mut dyn Iterator<Item = &(Split, PathBuf)>| {
+        all.map(|(_, path)| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let own = names(&mut files.iter().filter(|(of, _)| *of == split));
+    if !own.is_empty() {
+        return DataError::new(format!("there is no text for \"{name}\" in {own}: write some into it"));
+    }
     DataError::new(format!(
         "the corpus {} has no text for \"{name}\"; a file belongs to it when its name says so, as \
          wiki.{name}.tokens does. Its files: {}",
         root.display(),
-        names.join(", ")
+        names(&mut files.iter())
     ))
 }
 

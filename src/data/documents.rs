@@ -12,21 +12,31 @@ use super::tokenizer::END_OF_TEXT;
 /// # Errors
 /// A file that cannot be read, or a line that is no document, named.
 pub fn read(path: &Path) -> Result<Vec<String>, DataError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| DataError::new(format!("cannot read {}: {e}", path.display())))?;
+    let cannot = |e: String| DataError::new(format!("cannot read {}: {e}", path.display()));
+    let text = String::from_utf8(std::fs::read(path).map_err(|e| cannot(e.to_string()))?).map_err(|e| {
+        let valid = e.utf8_error().valid_up_to();
+        cannot(format!("byte {} is not UTF-8; convert the file to UTF-8", valid + 1))
+    })?;
+    // Some editors mark UTF-8 so.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let in_line = |(number, line): (usize, &str)| {
         json_document(line)
             .map_err(|e| DataError::new(format!("{}, line {}: {e}", path.display(), number + 1)))
     };
-    let documents: Vec<String> = match path.extension().and_then(|e| e.to_str()) {
-        Some("jsonl") => {
+    let documents: Vec<String> = match ending(path).as_str() {
+        "jsonl" => {
             let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
             lines.map(in_line).collect::<Result<_, _>>()?
         }
-        Some("tokens" | "raw") => articles(&text),
+        "tokens" | "raw" => articles(text),
         _ => text.split(END_OF_TEXT).map(str::to_string).collect(),
     };
     Ok(documents.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).map(str::to_string).collect())
+}
+
+/// The ending of a path in lower case; empty without one.
+pub fn ending(path: &Path) -> String {
+    path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
 /// `{ "text": … }`, or `{ "question": …, "answer": … }` one after the other.

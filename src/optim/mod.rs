@@ -102,7 +102,10 @@ impl OptimizerConfig {
 
     pub const KEY: Section = Section::new("train.optimizer").with(
         "What updates the weights.",
-        &[Key::method(Values::Kinds).named("kind", "Which optimizer.").default(Word("none"))],
+        &[Key::method(Values::Kinds)
+            .named("kind", "Which optimizer.")
+            .default(Word("none"))
+            .reads(&[("none", "no update")])],
     );
 
     /// Bytes that the optimizer keeps between steps of these parameters.

@@ -207,4 +207,9 @@ impl Train {
     pub fn tokens(&self) -> usize {
         self.batch_size * self.seq_len
     }
+
+    /// Of all its micro-batches.
+    pub fn tokens_of_a_step(&self) -> usize {
+        self.tokens() * self.accumulation_steps
+    }
 }

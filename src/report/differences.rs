@@ -140,10 +140,22 @@ pub fn is_slower(comparison: &Comparison, group: &Group, other: &Group) -> bool 
     exceeds(comparison, lines, lines.map(|lines| times(comparison, lines, "step")), others)
 }
 
-/// Whether one line trains on clearly more real tokens a second than another, over the whole run.
-pub fn is_faster(comparison: &Comparison, line: usize, other: usize) -> bool {
+/// Whether one line clearly takes longer for each real token than another: over the whole run with a sampler, else by the
+/// steps.
+pub fn takes_longer(comparison: &Comparison, line: usize, other: usize) -> bool {
     let lines = [&[line][..], &[other]];
-    exceeds(comparison, lines, lines.map(|lines| comparison.over_processes("tokens_per_second", lines)), || 1)
+    exceeds(comparison, lines, lines.map(|lines| for_a_token(comparison, lines[0])), || 1)
+}
+
+/// Seconds for each real token in each process of a line.
+pub fn for_a_token(comparison: &Comparison, line: usize) -> Vec<f64> {
+    if comparison.with_samplers() {
+        let rates = comparison.over_processes("tokens_per_second", &[line]);
+        return rates.into_iter().map(f64::recip).collect();
+    }
+    let steps = comparison.over_processes("step_s_median", &[line]);
+    let tokens = comparison.lines[line].cell.train.tokens_of_a_step() as f64;
+    steps.into_iter().map(|seconds| seconds / tokens).collect()
 }
 
 /// Whether the values of the first lines, one for each process, are clearly higher than those of the second, where so many
@@ -173,7 +185,7 @@ fn times(comparison: &Comparison, lines: &[usize], quantity: &str) -> Vec<f64> {
     comparison.over_processes(&format!("{quantity}_s_{unit}"), lines)
 }
 
-fn median(values: &[f64]) -> Option<f64> {
+pub fn median(values: &[f64]) -> Option<f64> {
     Some(crate::measure::Samples::of(values.to_vec())?.median)
 }
 

@@ -1,7 +1,7 @@
 //! The write-up of a ladder, whose cells each improve on the one before: the gain of each stage, and what was counted before and
 //! after it.
 
-use super::differences::is_faster;
+use super::differences::{for_a_token, median, takes_longer};
 use super::document::{Element, Table};
 use super::frame::{EQUAL_LOSS, Frame};
 use super::table::Comparison;
@@ -44,13 +44,18 @@ impl<'c> Ladder<'c> {
 
     /// How many times as many real tokens a second as another stage.
     fn gain(&self, stage: usize, other: usize) -> f64 {
-        let rate = |stage: usize| self.frame.get("tokens_per_second", stage).expect("it was measured");
-        rate(stage) / rate(other)
+        let time = |stage: usize| median(&for_a_token(self.comparison, stage)).expect("it was measured");
+        time(other) / time(stage)
+    }
+
+    /// The gain, or that there is no clear one.
+    fn gained(&self, stage: usize, other: usize) -> String {
+        if self.differ(stage, other) { ratio(self.gain(stage, other)) } else { "not clear".into() }
     }
 
     /// Whether the real tokens a second differ by more than chance.
     fn differ(&self, stage: usize, other: usize) -> bool {
-        is_faster(self.comparison, stage, other) || is_faster(self.comparison, other, stage)
+        takes_longer(self.comparison, stage, other) || takes_longer(self.comparison, other, stage)
     }
 
     fn written(&self, column: &str, stage: usize) -> String {
@@ -63,13 +68,13 @@ impl<'c> Ladder<'c> {
             let before = self.measured.iter().rev().find(|&&before| before < stage);
             let own = match before {
                 None => "–".into(),
-                Some(&before) if self.differ(stage, before) => ratio(self.gain(stage, before)),
-                Some(_) => "not clear".into(),
+                Some(&before) => self.gained(stage, before),
             };
+            let total = if stage == first { ratio(1.0) } else { self.gained(stage, first) };
             vec![
                 ("stage", format!("{}. {}", stage + 1, self.stages[stage].stage)),
                 ("own gain", own),
-                ("total gain", ratio(self.gain(stage, first))),
+                ("total gain", total),
             ]
         })
     }
@@ -81,18 +86,22 @@ impl<'c> Ladder<'c> {
             false => format!("Counted before and after: {}", changes.join("; ")),
         };
         let Stage { stage: name, why } = &self.stages[stage];
-        let [own, total] = [before, self.measured[0]].map(|other| ratio(self.gain(stage, other)));
-        let gained = match self.differ(stage, before) {
+        let first = self.measured[0];
+        let own = match self.differ(stage, before) {
             true => {
-                format!("{own} the real tokens a second of the stage before and {total} those of the first")
+                format!("{} the real tokens a second of the stage before", ratio(self.gain(stage, before)))
             }
-            false => format!(
-                "no clear difference to the stage before, and {total} the real tokens a second of the first"
-            ),
+            false => "no clear difference to the stage before".into(),
         };
+        let total = match self.differ(stage, first) {
+            true => format!("{} the real tokens a second of the first", ratio(self.gain(stage, first))),
+            false => "no clear difference to the first".into(),
+        };
+        let gained = if before == first { own } else { format!("{own}, and {total}") };
         format!(
-            "{}. {name}: {why} {counted}. The run took {} instead of {}: {gained}.",
+            "{}. {name}: {why} {counted}. {} took {} instead of {}: {gained}.",
             stage + 1,
+            if self.comparison.with_samplers() { "The run" } else { "A step" },
             self.written("time_s", stage),
             self.written("time_s", before),
         )
@@ -120,8 +129,17 @@ impl<'c> Ladder<'c> {
 pub fn sentence(comparison: &Comparison) -> Option<String> {
     let ladder = Ladder::new(comparison);
     let (&first, &last) = (ladder.measured.first()?, ladder.measured.last()?);
-    let gains = ladder.measured.windows(2).map(|pair| (ladder.gain(pair[1], pair[0]), pair[1]));
-    let (gain, most) = gains.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    if last == first {
+        return None;
+    }
+    let clear = ladder.measured.windows(2).filter(|pair| ladder.differ(pair[1], pair[0]));
+    let gains = clear.map(|pair| (ladder.gain(pair[1], pair[0]), pair[1])).filter(|(gain, _)| *gain > 1.0);
+    let largest = match gains.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((gain, most)) => {
+            format!("the largest gain of one stage is {} by {}", ratio(gain), ladder.stages[most].stage)
+        }
+        None => "no stage has a clear gain".into(),
+    };
     let time = |stage: usize| ladder.frame.get(EQUAL_LOSS, stage);
     let learned = time(first).zip(time(last)).map_or(String::new(), |(slow, fast)| {
         let loss = ladder.measured.iter().filter_map(|&stage| ladder.frame.get("train_loss_final", stage));
@@ -134,16 +152,19 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
             ratio(slow / fast)
         )
     });
-    Some(format!(
-        "All stages together train on {} the real tokens a second of {}, {} instead of {}; the largest gain of one \
-         stage is {} by {}.{learned}",
-        ratio(ladder.gain(last, first)),
-        ladder.stages[first].stage,
-        ladder.written("tokens_per_second", last),
-        ladder.written("tokens_per_second", first),
-        ratio(gain),
-        ladder.stages[most].stage
-    ))
+    let name = &ladder.stages[first].stage;
+    let together = match ladder.differ(last, first) {
+        true => format!(
+            "All stages together train on {} the real tokens a second of {name}, {} instead of {}",
+            ratio(ladder.gain(last, first)),
+            ladder.written("tokens_per_second", last),
+            ladder.written("tokens_per_second", first),
+        ),
+        false => format!(
+            "All stages together train on no clearly different number of real tokens a second than {name}"
+        ),
+    };
+    Some(format!("{together}; {largest}.{learned}"))
 }
 
 /// Nothing without `[[report.ladder]]`.

@@ -65,7 +65,9 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
 fn of_speed_without_update(comparison: &Comparison, whole: &[&Group], without: &[&Group]) -> Option<String> {
     let (speed, fastest) = most_tokens(comparison, whole)?;
     let (most, reference) = most_tokens(comparison, without)?;
-    if !are_of_one_build(comparison, [&fastest.lines, &reference.lines]) {
+    let parallel = |group: &Group| &comparison.lines[group.lines[0]].cell.parallel;
+    let comparable = speed <= most && parallel(fastest) == parallel(reference);
+    if !comparable || !are_of_one_build(comparison, [&fastest.lines, &reference.lines]) {
         return None;
     }
     Some(format!(

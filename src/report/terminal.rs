@@ -94,7 +94,7 @@ fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '|' | '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '$' | '~' => out.extend(['\\', c]),
+            '|' | '\\' | '`' | '*' | '_' | '<' | '>' | '[' | ']' | '$' | '~' | '&' => out.extend(['\\', c]),
             '\n' | '\r' => out.push(' '),
             c => out.push(c),
         }

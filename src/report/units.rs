@@ -48,7 +48,10 @@ impl Unit {
             Self::Ratio => ratio(value),
             Self::Nats => format!("{value:.3}"),
             Self::Perplexity if value >= 1e6 => format!("{value:.1e}"),
-            Self::PowerOfTwo => power_of_two(value).unwrap_or_else(|| significant(value)),
+            Self::PowerOfTwo => power_of_two(value).unwrap_or_else(|| match value {
+                ..1e6 => significant(value),
+                _ => format!("{value:e}"),
+            }),
             Self::Perplexity | Self::Number => significant(value),
         }
     }

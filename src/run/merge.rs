@@ -188,7 +188,14 @@ impl Part {
                 if path.extension().is_none_or(|extension| extension != "json") {
                     continue;
                 }
-                let bytes = fs::read(&path)?;
+                let bytes = match fs::read(&path) {
+                    Ok(bytes) => bytes,
+                    // A folder, say, which has the name of a row, or a link to nothing.
+                    Err(e) => {
+                        notices.push(format!("{} stays where it is: {e}", path.display()));
+                        continue;
+                    }
+                };
                 match read_row(&path, &bytes) {
                     Ok(row) => {
                         let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();

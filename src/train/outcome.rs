@@ -52,7 +52,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         }
         None => {
             let flops = cell.flops();
-            let tokens = (cell.train.tokens() * cell.train.accumulation_steps * steps) as f64;
+            let tokens = (cell.train.tokens_of_a_step() * steps) as f64;
             (tokens / run_seconds, (flops.forward + flops.backward) / both.median)
         }
     };

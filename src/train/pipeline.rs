@@ -268,24 +268,28 @@ impl<'r, N: Build> Run<'r, N> {
             }
             self.training.load();
             let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
-            clock.without(|_| self.training.next_phase()).unwrap_or_else(failed);
+            self.aside(&mut clock, |run, _| run.training.next_phase()).unwrap_or_else(failed);
             if step == self.apart {
-                clock.without(|_| {
-                    self.training.answer();
-                    self.training.write();
+                self.aside(&mut clock, |run, _| {
+                    run.training.answer();
+                    run.training.write();
                 });
             }
             if self.training.evaluation_is_due(step == self.apart) {
-                clock.without(|_| self.training.evaluate())?;
+                self.aside(&mut clock, |run, _| run.training.evaluate())?;
             }
             self.step(step >= warmup)?;
             let every = self.states.as_ref().map(|states| states.every);
             if every.is_some_and(|every| (step + 1 - self.apart).is_multiple_of(every)) {
-                clock.without(|seconds| self.save_state(seconds))?;
+                self.aside(&mut clock, Self::save_state)?;
             }
         }
         clock.stop();
         self.traffic = self.world.traffic() - self.traffic;
+        let scaler = self.cell.precision.scaler.as_ref();
+        if let Some(reason) = scaler.and_then(|scaler| collapse(scaler, self.meter.noted(), true)) {
+            return Err(Stop::Diverged { reason });
+        }
         self.training.load();
         if self.training.evaluation_is_due(true) {
             self.training.evaluate()?;
@@ -296,6 +300,16 @@ impl<'r, N: Build> Run<'r, N> {
             self.training.write();
         }
         Ok(clock.seconds)
+    }
+
+    /// Does what is no step: neither its time nor its messages are those of the measured steps.
+    fn aside<T>(&mut self, clock: &mut Clock, work: impl FnOnce(&mut Self, f64) -> T) -> T {
+        clock.without(|seconds| {
+            let before = self.world.traffic();
+            let result = work(self, seconds);
+            self.traffic = self.traffic + (self.world.traffic() - before);
+            result
+        })
     }
 
     /// Takes one step, which the meter follows.
@@ -313,7 +327,7 @@ impl<'r, N: Build> Run<'r, N> {
         report.into_iter().for_each(|numbers| meter.note(numbers));
         meter.pause();
         let stop = meter.stop().or_else(|| {
-            let reason = collapse(self.cell.precision.scaler.as_ref()?, meter.noted())?;
+            let reason = collapse(self.cell.precision.scaler.as_ref()?, meter.noted(), false)?;
             Some(Stop::Diverged { reason })
         });
         if let Some(stop) = stop {

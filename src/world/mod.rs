@@ -62,6 +62,18 @@ pub struct Traffic {
     pub exposed: f64,
 }
 
+impl std::ops::Add for Traffic {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            sent: self.sent + more.sent,
+            busy: self.busy + more.busy,
+            exposed: self.exposed + more.exposed,
+        }
+    }
+}
+
 impl std::ops::Sub for Traffic {
     type Output = Self;
 

@@ -86,13 +86,14 @@ fn text_of(cell: &Cell, title: &str) -> String {
 
 /// The settings that turn the recipe's cell into the plan, in TOML.
 fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
-    const KEYS: [&str; 7] = [
+    const KEYS: [&str; 8] = [
         "precision",
         "checkpoint.level",
         "checkpoint.blocks",
         "train.batch_size",
         "train.accumulation_steps",
         "train.optimizer",
+        "train.graph",
         "offload",
     ];
     let [base, plan] = [base, plan].map(|cell| without_nulls(&cell.to_json()));

@@ -22,9 +22,9 @@ use crate::ops::rope::Pairs;
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
-use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number};
 use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
+use crate::words::{Key, Section};
 
 dimensions! {
     /// Dimensions of a Llama-like decoder.
@@ -56,7 +56,9 @@ dimensions! {
         /// Whether the output projection is the embedding.
         tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
         /// Whether the query, key and value projections have biases; the kind decides it.
-        attention_bias: bool = size(Values::Bool).default(Depends("true of qwen2, false of llama")), "";
+        attention_bias: bool = Key::method(Values::Bool)
+            .default(Depends("true of qwen2, false of llama"))
+            .follows(&["model.kind", "model.preset"]), "";
     }
 }
 

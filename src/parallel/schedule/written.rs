@@ -18,7 +18,7 @@ pub fn actions(text: &str, shape: Shape) -> Result<Vec<Vec<Action>>, String> {
     };
     let lists = lists.enumerate().map(of_rank).collect::<Result<Vec<_>, _>>()?;
     if lists.len() != shape.ranks {
-        return Err(format!("it has lists of {} ranks, and there are {}", lists.len(), shape.ranks));
+        return Err(format!("it has {} lists, and there are {} ranks", lists.len(), shape.ranks));
     }
     Ok(lists)
 }
