@@ -113,12 +113,12 @@ fn the_cpu_beside_a_gpu() {
     let methods = comparison.methods.join("; ");
     assert_eq!(
         methods,
-        "no offload; level 1, no offload; no offload, bf16; level 1, no offload, bf16; blocks 1, no offload; blocks 1, no \
+        "no offload; level 1, no offload; no offload, bf16; level 1, no offload, bf16; blocks recomputed, no offload; blocks recomputed, no \
          offload, bf16; naive; checkpointed; function; overlap; naive, bf16; checkpointed, bf16; function, bf16; overlap, \
          bf16; overlap, activations on host; overlap, activations on host, optimizer on host; overlap, activations on host, \
          bf16; overlap, activations on host, optimizer on host, bf16; CPU, no offload"
     );
-    assert_eq!(comparison.shared, "GPU, blocks 0, level 0, fp32");
+    assert_eq!(comparison.shared, "GPU, no blocks recomputed, level 0, fp32");
 }
 
 #[test]

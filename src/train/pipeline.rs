@@ -286,7 +286,8 @@ impl<'r, N: Build> Run<'r, N> {
         }
         clock.stop();
         self.traffic = self.world.traffic() - self.traffic;
-        let scaler = self.cell.precision.scaler.as_ref();
+        // Of a resumed cell an earlier process may have made updates.
+        let scaler = self.cell.precision.scaler.as_ref().filter(|_| start == 0);
         if let Some(reason) = scaler.and_then(|scaler| collapse(scaler, self.meter.noted(), true)) {
             return Err(Stop::Diverged { reason });
         }

@@ -124,7 +124,7 @@ fn momentum_resumes_between_slots() {
 /// The first step overflows, and the scale doubles after every three.
 #[test]
 fn a_scaler_resumes() {
-    let scaler = "[precision]\ncompute = \"fp16\"\nscaler = { kind = \"dynamic\", init_scale = 16777216, \
+    let scaler = "[precision]\ncompute = \"fp16\"\nscaler = { kind = \"dynamic\", init_scale = 262144, \
                   growth_interval = 3 }\n";
     let folder = tempfile::tempdir().unwrap();
     let measurement = run(&cell(folder.path(), GPT2, ADAMW, scaler), None).expect("it ends");

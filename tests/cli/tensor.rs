@@ -208,3 +208,17 @@ fn what_cannot_be_divided_is_refused_before_anything_runs() {
         Place::new(&recipe).runner(&["check", "recipe.toml"]).exits(2).says(&parts);
     }
 }
+
+/// An evaluation's messages are not those of a step.
+#[test]
+fn evaluations_are_no_part_of_what_a_step_sends() {
+    let eval = "[eval]\nbatches = 3\n[parallel]\ntensor = 2\n[grid]\n\"eval.every\" = [1, 100]\n";
+    let text = "[data]\ncorpus = \"generated\"\nvocab_size = 304\n";
+    let place = Place::new(&recipe(GPT2, &format!("{text}{eval}")));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["2 measured"]);
+    let sent = |row: &Value| row["measurement"]["ranks"][0]["sent_bytes"].as_f64().expect("bytes");
+    let rows = place.rows();
+    let [often, never] = [&rows[0], &rows[1]].map(sent);
+    // That a rank is still there is said once a second.
+    assert!(never > 0.0 && (often / never - 1.0).abs() < 1e-3, "{often} {never}");
+}
