@@ -98,7 +98,6 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
             .map(|point| Point { group: point.group, time: point.time / second, memory: point.memory / byte })
             .collect();
         let far = far / second;
-        let named = named.clone();
         plot = plot.panel(x, y, move |canvas, area| draw(canvas, area, comparison, &of_problem, far, named));
     }
     let mut caption = String::from(
