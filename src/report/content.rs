@@ -1,5 +1,7 @@
 //! The elements of a [`super::document::Document`], in the order of the report.
 
+use itertools::Itertools;
+
 use super::charts::Chart;
 use super::differences::Differences;
 use super::document::{Element, Table};
@@ -13,7 +15,7 @@ use super::{
 use crate::row::Status;
 use crate::words::text::sentence;
 
-/// Figures that have no place yet come before a table of more rows, which takes more than a page: they would cut it in pieces.
+/// A table of more rows takes more than half a page.
 const LONG: usize = 24;
 
 /// The elements of HTML and PDF, and the details of HTML alone.
@@ -49,9 +51,7 @@ pub fn elements(
     out.extend(answers::elements(comparison));
     out.extend(continuations::elements(comparison));
     out.extend(section("Gradient scalers", [comparison.table("scalers")]));
-    let phases = comparison.table("results");
-    out.extend(phases.as_ref().filter(|table| table.rows.len() > LONG).map(|_| Element::Flush));
-    out.extend(section("The phases of a step", [phases]));
+    out.extend(section("The phases of a step", [comparison.table("results")]));
     let (copies, crossed) = offload::elements(comparison);
     let (shown, traces) = timelines::elements(comparison, timelines);
     out.extend(copies);
@@ -76,7 +76,25 @@ pub fn elements(
     out.push(Element::Code { text: format!("runner run {}", comparison.recipe.path.display()) });
     out.push(Element::heading("The recipe"));
     out.push(Element::Code { text: comparison.recipe.text.trim_end().into() });
-    (out, details)
+    (whole(out), details)
+}
+
+/// Figures that have no place yet come before what they would cut in pieces: a section with a table of more than a page, or
+/// with a derivation.
+fn whole(elements: Vec<Element>) -> Vec<Element> {
+    let is_heading = |element: &Element| matches!(element, Element::Heading { .. });
+    let is_long = |element: &Element| match element {
+        Element::Table(table) => table.rows.len() > LONG,
+        element => matches!(element, Element::Derivation { .. }),
+    };
+    let mut out = Vec::new();
+    let mut rest = elements.into_iter().peekable();
+    while let Some(first) = rest.next() {
+        let section: Vec<Element> = rest.peeking_take_while(|element| !is_heading(element)).collect();
+        let flush = is_heading(&first) && section.iter().any(is_long);
+        out.extend(flush.then_some(Element::Flush).into_iter().chain([first]).chain(section));
+    }
+    out
 }
 
 /// The tables that a LaTeX document takes, with their labels.
