@@ -116,8 +116,7 @@ impl Differences {
                 };
                 out.push(format!(
                     "{cells}, so the spread between processes was not measured: the report states a difference in time where \
-                     it is larger than the interquartile range of the steps, and larger than what two processes of one cell may \
-                     differ by: {bounds}. measure.repeats = 5 shows by how much they do.",
+                     the middle halves of the steps are farther apart than two processes of one cell may be: {bounds}. measure.repeats = 5 shows by how much they do.",
                 ));
             }
             Some(fewest @ 2..) if compared > 0 => out.push(format!(
