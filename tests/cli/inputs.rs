@@ -219,7 +219,7 @@ fn held_out_text_that_is_too_short_matters_to_those_who_evaluate() {
         place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
         std::fs::remove_dir_all(place.path().join("results")).unwrap();
         place.write("recipe.toml", &format!("{recipe}[eval]\nevery = 1\n"));
-        failed(&place, &["has no text for \"valid\""]);
+        failed(&place, &["there is no text for \"valid\" in", "write some into it"]);
     }
     let place = Place::new(&format!("{}[eval]\nevery = 1\n", on_text("text")));
     std::fs::create_dir(place.path().join("text")).unwrap();
