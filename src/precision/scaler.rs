@@ -31,7 +31,7 @@ section! {
     #[derive(Copy)]
     pub struct StaticGradScaler: Section::of("precision.scaler", "kind", &["static"]) => {
         /// What the loss is multiplied by.
-        pub scale: f64 = Key::method(Values::Scale).default(Number(65536.0)),
+        pub scale: f64 = Key::method(Values::Scale).default(Number(65536.0)).reads(&[("", "scale {}")]),
     }
 }
 

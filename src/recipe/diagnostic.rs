@@ -122,11 +122,38 @@ impl Source {
             Some(end) if end > 0 => s.start..s.start + end,
             _ => s,
         });
-        let text = || Arc::new(NamedSource::new(name, self.text.clone()).with_language("toml"));
-        let source_code = span.is_some().then(text);
+        let (text, span) = span.map(|span| short(&self.text, span)).unzip();
+        let source_code = text.map(|text| Arc::new(NamedSource::new(name, text).with_language("toml")));
         let help = Some(help).filter(|help| !help.is_empty());
         RecipeError { message, label, help, span: span.map(SourceSpan::from), source_code }
     }
+}
+
+/// The most bytes of a line that an error shows, and of those before the place: an axis of thousands of values is one line.
+const MOST: usize = 300;
+const BEFORE: usize = 80;
+
+/// The text with its long lines cut, and the place in it.
+fn short(text: &str, span: Range<usize>) -> (String, Range<usize>) {
+    let (mut out, mut place, mut begin) = (String::new(), 0..0, 0);
+    for line in text.split_inclusive('\n') {
+        let end = begin + line.len();
+        let here = (begin..end).contains(&span.start) || (span.start == end && end == text.len());
+        let cut = line.len() > MOST;
+        let first = if cut && here { begin.max(span.start.saturating_sub(BEFORE)) } else { begin };
+        let last = if cut { end.min(first + MOST) } else { end };
+        let [first, last] = [first, last].map(|at| text.floor_char_boundary(at));
+        if here {
+            let start = out.len() + span.start - first;
+            place = start..start + span.end.clamp(span.start, last.max(span.start)) - span.start;
+        }
+        out.push_str(&text[first..last]);
+        if last < end {
+            out.push_str("…\n");
+        }
+        begin = end;
+    }
+    (out, place)
 }
 
 /// Turns serde's wording into (message, label, help) in the recipe's own terms.
@@ -208,5 +235,30 @@ fn plain_type(expected: &str) -> String {
         "f64" | "f32" => "a number".into(),
         "a sequence" => "a list".into(),
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_cut_around_the_place() {
+        let long = format!("title = \"é\"\nx = [{}]\nkey = 1\n", "1, ".repeat(1000));
+        let of = |what: &str| {
+            let start = long.find(what).unwrap();
+            short(&long, start..start + what.len())
+        };
+        for what in ["title", "x = [1", "key", "]\n"] {
+            let (text, place) = of(what);
+            assert!(text.len() < 400, "{text}");
+            assert!(
+                what.starts_with(&text[place.clone()]) && !place.is_empty(),
+                "{what}: {place:?} in {text}"
+            );
+        }
+        let (text, place) = short(&long, 13..long.len());
+        assert!(text[place.clone()].starts_with("x = [1, ") && place.len() <= MOST, "{place:?}");
+        assert_eq!(short("a", 1..1), ("a".into(), 1..1));
     }
 }

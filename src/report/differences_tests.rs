@@ -194,7 +194,7 @@ fn one_process_and_several_builds_are_told() {
     };
     let (told, known) = caveats(&rows);
     assert!(
-        told.ends_with("may differ by: 6 % on a GPU. measure.repeats = 5 shows by how much they do."),
+        told.ends_with("of one cell may be: 6 % on a GPU. measure.repeats = 5 shows by how much they do."),
         "{told}"
     );
     assert!(told.contains("one process each") && told.contains("was not measured"), "{told}");
@@ -206,5 +206,5 @@ fn one_process_and_several_builds_are_told() {
     // What is said of a GPU does not run on into what is said of a CPU.
     rows[0].environment.device.id = "cpu".into();
     let (told, _) = caveats(&rows);
-    assert!(told.contains("may differ by: 33 % on a CPU and 6 % on a GPU. "), "{told}");
+    assert!(told.contains("of one cell may be: 33 % on a CPU and 6 % on a GPU. "), "{told}");
 }

@@ -43,7 +43,7 @@ fn language_models_have_readable_names() {
         (
             "precision.compute = \"fp16\"\n\"precision.scaler.kind\" = \"static\"\n\
              \"precision.scaler.scale\" = [1000, 0.25]",
-            ["1000", "2⁻²"],
+            ["scale 1000", "scale 2⁻²"],
         ),
         ("\"train.clip_norm\" = [1.5, 2]", ["clip norm 1.5", "clip norm 2"]),
         (
