@@ -154,12 +154,16 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     });
     let name = &ladder.stages[first].stage;
     let together = match ladder.differ(last, first) {
-        true => format!(
-            "All stages together train on {} the real tokens a second of {name}, {} instead of {}",
-            ratio(ladder.gain(last, first)),
-            ladder.written("tokens_per_second", last),
-            ladder.written("tokens_per_second", first),
-        ),
+        true => {
+            let [is, was] = [last, first].map(|stage| match comparison.with_samplers() {
+                true => ladder.written("tokens_per_second", stage),
+                false => format!("{} a step", ladder.written("step_s_median", stage)),
+            });
+            let gain = ratio(ladder.gain(last, first));
+            format!(
+                "All stages together train on {gain} the real tokens a second of {name}, {is} instead of {was}"
+            )
+        }
         false => format!(
             "All stages together train on no clearly different number of real tokens a second than {name}"
         ),
