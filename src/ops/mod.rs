@@ -55,7 +55,7 @@ section! {
         pub blocks: usize = Key::method(COUNT_OR_ZERO)
             .default(Whole(0))
             .since(2)
-            .reads(&[("0", "no blocks recomputed"), ("1", "blocks recomputed"), ("", "{} blocks at once recomputed")]),
+            .reads(&[("0", "no blocks recomputed"), ("1", "blocks recomputed"), ("", "{} blocks recomputed at once")]),
     }
 }
 

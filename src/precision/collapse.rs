@@ -33,7 +33,7 @@ pub fn collapse(config: &ScalerConfig, reports: &[Vec<f32>], ended: bool) -> Opt
         "steps {} to {} were all skipped at a scale of {}; {advice}",
         reports.len() - last.len() + 1,
         reports.len(),
-        significant(scale)
+        if scale < 1e6 { significant(scale) } else { format!("{scale:e}") }
     ))
 }
 

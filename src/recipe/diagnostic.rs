@@ -129,25 +129,23 @@ impl Source {
     }
 }
 
-/// The most bytes of a line that an error shows, and of those before the place: an axis of thousands of values is one line.
+/// The most bytes of a line that an error shows, beginning with the place: an axis of thousands of values is one line.
 const MOST: usize = 300;
-const BEFORE: usize = 80;
 
-/// The text with its long lines cut, and the place in it.
+/// The text without the ends of long lines, and the place in it. What is before the place in its line stays: columns are
+/// counted from there.
 fn short(text: &str, span: Range<usize>) -> (String, Range<usize>) {
     let (mut out, mut place, mut begin) = (String::new(), 0..0, 0);
     for line in text.split_inclusive('\n') {
         let end = begin + line.len();
         let here = (begin..end).contains(&span.start) || (span.start == end && end == text.len());
-        let cut = line.len() > MOST;
-        let first = if cut && here { begin.max(span.start.saturating_sub(BEFORE)) } else { begin };
-        let last = if cut { end.min(first + MOST) } else { end };
-        let [first, last] = [first, last].map(|at| text.floor_char_boundary(at));
+        let most = MOST + if here { span.start - begin } else { 0 };
+        let last = text.floor_char_boundary(if line.len() > most { begin + most } else { end });
         if here {
-            let start = out.len() + span.start - first;
-            place = start..start + span.end.clamp(span.start, last.max(span.start)) - span.start;
+            let start = out.len() + span.start - begin;
+            place = start..start + span.end.clamp(span.start, last) - span.start;
         }
-        out.push_str(&text[first..last]);
+        out.push_str(&text[begin..last]);
         if last < end {
             out.push_str("…\n");
         }
@@ -243,22 +241,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_cut_around_the_place() {
+    fn a_long_line_is_cut_behind_the_place() {
         let long = format!("title = \"é\"\nx = [{}]\nkey = 1\n", "1, ".repeat(1000));
-        let of = |what: &str| {
+        for what in ["title", "x = [1", "key"] {
             let start = long.find(what).unwrap();
-            short(&long, start..start + what.len())
-        };
-        for what in ["title", "x = [1", "key", "]\n"] {
-            let (text, place) = of(what);
-            assert!(text.len() < 400, "{text}");
-            assert!(
-                what.starts_with(&text[place.clone()]) && !place.is_empty(),
-                "{what}: {place:?} in {text}"
-            );
+            let (text, place) = short(&long, start..start + what.len());
+            assert!(text.len() < 400 && text.contains('…'), "{text}");
+            assert_eq!(&text[place], what);
         }
         let (text, place) = short(&long, 13..long.len());
-        assert!(text[place.clone()].starts_with("x = [1, ") && place.len() <= MOST, "{place:?}");
+        assert!(text[place.clone()].starts_with("x = [1, ") && place.len() == MOST, "{place:?}");
+        // A place far behind keeps its column.
+        let end = long.find("]\n").unwrap();
+        assert_eq!(short(&long, end..end + 1), (long.clone(), end..end + 1));
         assert_eq!(short("a", 1..1), ("a".into(), 1..1));
     }
 }

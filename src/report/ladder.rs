@@ -101,7 +101,7 @@ impl<'c> Ladder<'c> {
         format!(
             "{}. {name}: {why} {counted}. {} took {} instead of {}: {gained}.",
             stage + 1,
-            if self.comparison.with_samplers() { "The run" } else { "A step" },
+            if self.comparison.with_samplers() { "The run" } else { "The stage's step" },
             self.written("time_s", stage),
             self.written("time_s", before),
         )
@@ -155,9 +155,17 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     let name = &ladder.stages[first].stage;
     let together = match ladder.differ(last, first) {
         true => {
+            let tokens = |stage: usize| comparison.lines[stage].cell.train.tokens_of_a_step();
             let [is, was] = [last, first].map(|stage| match comparison.with_samplers() {
                 true => ladder.written("tokens_per_second", stage),
-                false => format!("{} a step", ladder.written("step_s_median", stage)),
+                false => {
+                    let of = if tokens(last) == tokens(first) {
+                        "a step".into()
+                    } else {
+                        format!("{} tokens", tokens(stage))
+                    };
+                    format!("{} for {of}", ladder.written("step_s_median", stage))
+                }
             });
             let gain = ratio(ladder.gain(last, first));
             format!(

@@ -3,6 +3,7 @@
 
 use itertools::Itertools;
 
+use super::answers;
 use super::differences::{are_of_one_build, is_slower};
 use super::pareto;
 use super::recommendation::{FEW, memory};
@@ -74,7 +75,7 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         true => format!("{} {} the least time{equal}", name(fastest), verb(&name(fastest), "takes", "take")),
         false => format!(
             "{} {} the least time, {} {of_what}, but {} not clearly faster than all others; of those that take at \
-             most 10 % longer, and not clearly so, {} {} the least memory",
+             most 1 % longer, or 10 % and not clearly so, {} {} the least memory",
             name(quickest),
             verb(&name(quickest), "takes", "take"),
             written(time, quickest),
@@ -103,7 +104,9 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         and_host(fastest)
     ));
     let first = [first].into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
-    let unlike = if of_good { String::new() } else { unlike(comparison, candidates) };
+    let compared =
+        of_good || comparison.having("eval_perplexity").next().is_some() || answers::are_asked(comparison);
+    let unlike = if compared { String::new() } else { unlike(comparison, candidates) };
     if least.method == fastest.method {
         let there = if at.is_empty() { "" } else { " there" };
         let take = format!("No other method needs less memory{there}: take {}.", name(fastest));
@@ -146,8 +149,10 @@ fn unlike(comparison: &Comparison, candidates: &[&Group]) -> String {
     let differs = |key: &str| {
         !candidates.iter().map(|group| comparison.lines[group.lines[0]].settings.get(key)).all_equal()
     };
+    let cell = |group: &&Group| comparison.lines[group.lines[0]].cell;
+    let learn = candidates.iter().all(|group| cell(group).train.optimizer.rule().is_some());
     let of: Vec<&str> = LEARNING.iter().filter(|(key, _)| differs(key)).map(|(_, name)| *name).collect();
-    match of.is_empty() {
+    match of.is_empty() || !learn {
         true => String::new(),
         false => format!(" The methods differ in {}; what they learn was not compared.", names(&of)),
     }

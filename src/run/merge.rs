@@ -188,14 +188,12 @@ impl Part {
                 if path.extension().is_none_or(|extension| extension != "json") {
                     continue;
                 }
-                let bytes = match fs::read(&path) {
-                    Ok(bytes) => bytes,
-                    // A folder, say, which has the name of a row, or a link to nothing.
-                    Err(e) => {
-                        notices.push(format!("{} stays where it is: {e}", path.display()));
-                        continue;
-                    }
-                };
+                // A folder, say, which has the name of a row, or a link to nothing.
+                if !path.is_file() {
+                    notices.push(format!("{} stays where it is: it is no file", path.display()));
+                    continue;
+                }
+                let bytes = fs::read(&path)?;
                 match read_row(&path, &bytes) {
                     Ok(row) => {
                         let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();

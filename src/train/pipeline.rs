@@ -286,10 +286,14 @@ impl<'r, N: Build> Run<'r, N> {
         }
         clock.stop();
         self.traffic = self.world.traffic() - self.traffic;
-        // Of a resumed cell an earlier process may have made updates.
-        let scaler = self.cell.precision.scaler.as_ref().filter(|_| start == 0);
-        if let Some(reason) = scaler.and_then(|scaler| collapse(scaler, self.meter.noted(), true)) {
-            return Err(Stop::Diverged { reason });
+        if let Some(scaler) = &self.cell.precision.scaler {
+            // A GPU's meter may still wait for the last step.
+            let noted = self.meter.so_far()?.noted;
+            // Steps apart are those of another network.
+            let own = &noted[self.apart.min(noted.len())..];
+            if let Some(reason) = collapse(scaler, own, true) {
+                return Err(Stop::Diverged { reason });
+            }
         }
         self.training.load();
         if self.training.evaluation_is_due(true) {

@@ -234,7 +234,7 @@ fn written_schedules_are_carried_out_or_refused_with_the_first_wrong_action() {
     let f1b1 = written("0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1").expect("1F1B");
     assert_eq!(f1b1.computations, order(Schedule::OneFOneB, two).computations);
     for (text, wrong) in [
-        ("0F0 0F1 0B0 0B1", "it has 1 lists, and there are 2 ranks"),
+        ("0F0 0F1 0B0 0B1", "it has 1 list, and there are 2 ranks"),
         ("0F0 0X1 0B0 0B1; 1F0 1B0", "`0X1` of rank 0 is no action"),
         ("0F0 0F2; 1F0", "`0F2` of rank 0 is of micro-batch 2, and the micro-batches are 0 to 1"),
         ("0F0 1F1; 1F0", "`1F1` of rank 0 is of stage 1, which rank 1 has"),

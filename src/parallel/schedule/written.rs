@@ -2,6 +2,7 @@
 
 use super::Action;
 use super::pipeline::Shape;
+use crate::words::text::counted;
 
 /// Parses `0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1`: forward and backward of a stage for a micro-batch. An update is added at the
 /// end.
@@ -18,7 +19,7 @@ pub fn actions(text: &str, shape: Shape) -> Result<Vec<Vec<Action>>, String> {
     };
     let lists = lists.enumerate().map(of_rank).collect::<Result<Vec<_>, _>>()?;
     if lists.len() != shape.ranks {
-        return Err(format!("it has {} lists, and there are {} ranks", lists.len(), shape.ranks));
+        return Err(format!("it has {}, and there are {} ranks", counted(lists.len(), "list"), shape.ranks));
     }
     Ok(lists)
 }

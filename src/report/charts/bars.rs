@@ -75,7 +75,7 @@ pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
     };
     let tokens = Bars {
         title: "Time of a thousand real tokens",
-        caption: "Time of all measured steps for a thousand real tokens: forward, backward and optimizer, stacked.",
+        caption: "Time of the measured steps for a thousand real tokens: forward, backward and optimizer, stacked; without steps in which the host stood still.",
         total: "step_s_per_token",
         parts: &["forward_s_per_token", "backward_s_per_token", "optimizer_s_per_token"],
         times: 1000.0,

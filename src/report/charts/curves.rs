@@ -49,12 +49,14 @@ pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
     if apart.is_empty() {
         apart.push(alike.remove(0));
     }
+    // One curve is like no other.
+    alike.retain(|&shape| of(Some(shape)).len() > 1);
     let chart = |&shape: &usize| chart(comparison, of(Some(shape)), Some(shape));
     let mut charts: Vec<Chart> = apart.iter().take(CHARTS).map(chart).collect::<Result<_>>()?;
     let last = &mut charts.last_mut().expect("a size is drawn").caption;
     if !alike.is_empty() {
         let names = few(alike.iter().map(|&shape| &comparison.shapes[shape].name), FEW);
-        last.push_str(&format!(" At {names} the curves of all methods lie on one another."));
+        last.push_str(&format!(" At {names} the curves of all methods that trained lie on one another."));
     }
     let more = apart.len().saturating_sub(CHARTS);
     if more > 0 {

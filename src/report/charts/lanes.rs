@@ -28,16 +28,16 @@ pub enum Family {
 }
 
 /// Name and colour, in the order of the legend and of [`Family`].
-const FAMILIES: [(Family, &str, usize); 9] = [
-    (Family::Matmul, "matrix products", 0),
-    (Family::Elementwise, "element-wise kernels", 1),
-    (Family::Reduction, "reductions", 2),
-    (Family::Other, "other kernels", 7),
-    (Family::ToDevice, "copies to the device", 4),
-    (Family::ToHost, "copies to the host", 6),
-    (Family::OnDevice, "copies on the device", 5),
-    (Family::OnHost, "updates on the host", 3),
-    (Family::Exchange, "exchange between ranks", 8),
+const FAMILIES: [(Family, &str, Option<usize>); 9] = [
+    (Family::Matmul, "matrix products", Some(0)),
+    (Family::Elementwise, "element-wise kernels", Some(1)),
+    (Family::Reduction, "reductions", Some(2)),
+    (Family::Other, "other kernels", Some(7)),
+    (Family::ToDevice, "copies to the device", Some(4)),
+    (Family::ToHost, "copies to the host", Some(6)),
+    (Family::OnDevice, "copies on the device", Some(5)),
+    (Family::OnHost, "updates on the host", Some(3)),
+    (Family::Exchange, "exchange between ranks", None),
 ];
 /// There is one more family than colours of methods.
 const NINTH: RGBColor = RGBColor(110, 110, 110);
@@ -71,7 +71,7 @@ impl Family {
     }
 
     fn color(self) -> RGBColor {
-        if self == Self::Exchange { NINTH } else { method_color(FAMILIES[self as usize].2) }
+        FAMILIES[self as usize].2.map_or(NINTH, method_color)
     }
 }
 

@@ -36,6 +36,11 @@ pub enum Sign {
     Curve(usize),
 }
 
+/// What stands for names that a legend leaves out.
+pub fn more(n: usize) -> String {
+    format!("and {n} more, which table.csv names")
+}
+
 #[derive(Default)]
 pub struct Legend {
     items: Vec<(Sign, String)>,
@@ -49,7 +54,7 @@ impl Legend {
         names.by_ref().take(NAMES).for_each(|(i, name)| legend.add(sign(i), name.as_ref()));
         let more = names.count();
         if more > 0 {
-            legend.add(Sign::Nothing, &format!("and {more} more, which table.csv names"));
+            legend.add(Sign::Nothing, &self::more(more));
         }
         legend
     }

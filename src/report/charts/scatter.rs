@@ -63,10 +63,14 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
         .collect();
     let named = |method: &usize| !crowded || on_front.contains(method);
     let mut legend = Legend::default();
-    for method in (0..comparison.methods.len()).filter(named).take(legend::NAMES) {
+    let shown: Vec<usize> = (0..comparison.methods.len()).filter(named).collect();
+    for &method in shown.iter().take(legend::NAMES) {
         legend.add(Sign::Marker(method), &comparison.methods[method]);
     }
-    if crowded {
+    if shown.len() > legend::NAMES {
+        legend.add(Sign::Nothing, &legend::more(shown.len() - legend::NAMES));
+    }
+    if shown.len() < comparison.methods.len() {
         legend.add(Sign::Fill(OTHER), "other methods");
     }
     if problems.iter().any(|&problem| pareto::front(comparison, problem).len() > 1) {
@@ -102,7 +106,8 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
     }
     let mut caption = String::from(
         "Peak memory of tensors against step time; left and below is better. Markers that \
-                                    would cover one another stand side by side; the line of the front has their true places.",
+                                    would cover one another stand side by side where there is room; the line of the front \
+                                    has their true places.",
     );
     if far_points {
         caption += " A point at the right edge, behind the stroke, takes longer than the axis shows: its time is written next to it.";

@@ -93,18 +93,17 @@ fn trained(line: &Line) -> Option<[u64; 2]> {
 /// samples is one by the clock alone, and one of few tokens for each token alone.
 const STOOD_STILL: f64 = 10.0;
 
-/// Seconds and real tokens of the steps, but for those in which the host stood still; `None` without a sampler.
-fn steps(line: &Line, samples: &Samples) -> Option<Vec<[f64; 2]>> {
-    let tokens = &loading(line)?.step_tokens;
-    let mut steps: Vec<[f64; 2]> =
-        samples.seconds.iter().zip(tokens).map(|(&seconds, &tokens)| [seconds, tokens as f64]).collect();
-    let each = |[seconds, tokens]: &[f64; 2]| seconds / tokens;
-    let median = Samples::of(steps.iter().map(each).collect())?.median;
-    steps.retain(|step| step[0] < STOOD_STILL * samples.median || each(step) < STOOD_STILL * median);
-    Some(steps)
+/// Seconds of a phase and real tokens of the steps, but for those in which the host stood still; `None` without a sampler.
+fn steps(line: &Line, phase: &Samples) -> Option<Vec<[f64; 2]>> {
+    let (tokens, whole) = (&loading(line)?.step_tokens, &line.measured()?.step);
+    let each: Vec<f64> = whole.seconds.iter().zip(tokens).map(|(s, tokens)| s / *tokens as f64).collect();
+    let median = Samples::of(each.clone())?.median;
+    let moved = |i: &usize| whole.seconds[*i] < STOOD_STILL * whole.median || each[*i] < STOOD_STILL * median;
+    let all = phase.seconds.len().min(each.len());
+    Some((0..all).filter(moved).map(|i| [phase.seconds[i], tokens[i] as f64]).collect())
 }
 
-/// Seconds of all steps for each real token; `None` without a sampler.
+/// Seconds of the steps for each real token; `None` without a sampler.
 fn per_token(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f64> {
     let steps = steps(line, of(line.measured()?)?)?;
     let [seconds, tokens] = [0, 1].map(|i| steps.iter().map(|step| step[i]).sum::<f64>());
@@ -112,7 +111,7 @@ fn per_token(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f6
 }
 
 /// The quartiles of the samples over their median, which a single slow step does not change. With a sampler those of the mean
-/// over all steps of the time for each real token.
+/// over the steps of the time for each real token.
 fn spread(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<[f64; 2]> {
     let samples = of(line.measured()?)?;
     let Some(steps) = steps(line, samples) else {
