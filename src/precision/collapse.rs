@@ -1,7 +1,7 @@
 //! [`collapse`]: when a gradient scaler can do no more.
 
 use super::ScalerConfig;
-use crate::words::text::significant;
+use crate::words::text::scaled;
 
 /// So many steps skipped in a row, at a scale that becomes no smaller, end a cell.
 const PATIENCE: usize = 20;
@@ -33,7 +33,7 @@ pub fn collapse(config: &ScalerConfig, reports: &[Vec<f32>], ended: bool) -> Opt
         "steps {} to {} were all skipped at a scale of {}; {advice}",
         reports.len() - last.len() + 1,
         reports.len(),
-        if scale < 1e6 { significant(scale) } else { format!("{scale:e}") }
+        scaled(scale)
     ))
 }
 

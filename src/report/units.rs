@@ -1,7 +1,9 @@
 //! [`Unit`]: how a number of the report is written, and what a chart's axis divides it by.
 
 use crate::words::Bytes;
-use crate::words::text::{byte_unit, percent, power_of_two, rate, ratio, seconds, significant, time_unit};
+use crate::words::text::{
+    byte_unit, percent, power_of_two, rate, ratio, scaled, seconds, significant, time_unit,
+};
 
 /// The unit of a column's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +50,7 @@ impl Unit {
             Self::Ratio => ratio(value),
             Self::Nats => format!("{value:.3}"),
             Self::Perplexity if value >= 1e6 => format!("{value:.1e}"),
-            Self::PowerOfTwo => power_of_two(value).unwrap_or_else(|| match value {
-                ..1e6 => significant(value),
-                _ => format!("{value:e}"),
-            }),
+            Self::PowerOfTwo => power_of_two(value).unwrap_or_else(|| scaled(value)),
             Self::Perplexity | Self::Number => significant(value),
         }
     }

@@ -111,6 +111,11 @@ pub fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// A loss scale: `1000`, `1e12`.
+pub fn scaled(scale: f64) -> String {
+    if scale < 1e6 { significant(scale) } else { format!("{scale:e}") }
+}
+
 /// `2⁻¹⁴`; `None` of another number.
 pub fn power_of_two(x: f64) -> Option<String> {
     let exponent = x.log2();

@@ -36,11 +36,6 @@ pub enum Sign {
     Curve(usize),
 }
 
-/// What stands for names that a legend leaves out.
-pub fn more(n: usize) -> String {
-    format!("and {n} more, which table.csv names")
-}
-
 #[derive(Default)]
 pub struct Legend {
     items: Vec<(Sign, String)>,
@@ -54,7 +49,7 @@ impl Legend {
         names.by_ref().take(NAMES).for_each(|(i, name)| legend.add(sign(i), name.as_ref()));
         let more = names.count();
         if more > 0 {
-            legend.add(Sign::Nothing, &self::more(more));
+            legend.add(Sign::Nothing, &format!("and {more} more, which table.csv names"));
         }
         legend
     }

@@ -8,7 +8,7 @@ use super::super::table::{Comparison, Group};
 use super::Chart;
 use super::axis::padded;
 use super::canvas::{Anchor, Canvas, GRID, INK, Result, SMALL, text_width};
-use super::legend::{self, Legend, Sign};
+use super::legend::{Legend, Sign};
 use super::plot::{Area, Axis, Plot};
 use plotters::style::RGBColor;
 
@@ -62,14 +62,9 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
         .map(|group| group.method)
         .collect();
     let named = |method: &usize| !crowded || on_front.contains(method);
-    let mut legend = Legend::default();
     let shown: Vec<usize> = (0..comparison.methods.len()).filter(named).collect();
-    for &method in shown.iter().take(legend::NAMES) {
-        legend.add(Sign::Marker(method), &comparison.methods[method]);
-    }
-    if shown.len() > legend::NAMES {
-        legend.add(Sign::Nothing, &legend::more(shown.len() - legend::NAMES));
-    }
+    let names = shown.iter().map(|&method| &comparison.methods[method]);
+    let mut legend = Legend::of(names, |i| Sign::Marker(shown[i]));
     if shown.len() < comparison.methods.len() {
         legend.add(Sign::Fill(OTHER), "other methods");
     }
