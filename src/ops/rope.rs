@@ -48,8 +48,9 @@ impl Rotation {
             (0..half).map(|i| 1.0 / (theta as f32).powf((2 * i) as f32 / turned)).collect();
         let table = |f: fn(f32) -> f32| {
             let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f32 * w)));
-            let data = TensorData::new(angles.collect::<Vec<f32>>(), [positions, half]);
-            Tensor::from_data(data, (device, DType::F32))
+            let data = TensorData::new(angles.collect::<Vec<f32>>(), [positions * half]);
+            // CUDA aligns the rows of a new matrix; a vector has none, so the table has no gaps.
+            Tensor::<1>::from_data(data, (device, DType::F32)).reshape([positions, half])
         };
         Self { pairs, cosine: table(f32::cos), sine: table(f32::sin) }
     }

@@ -1,6 +1,7 @@
 //! CUDA C++ that NVRTC compiles for a device when it is first needed: [`Source`] and its [`Function`]s.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{CString, c_void};
 use std::sync::Mutex;
 
@@ -46,8 +47,8 @@ pub type Programs = Mutex<HashMap<(&'static str, Vec<String>), Result<Program, S
 /// A loaded source.
 pub struct Program {
     module: CUmodule,
-    /// The functions by name and bytes of shared memory.
-    functions: HashMap<(&'static str, usize), Function>,
+    /// The functions by name, each with the most shared memory that a launch may ask for so far.
+    functions: HashMap<&'static str, Function>,
 }
 
 // SAFETY: modules may be used by any thread, and are never unloaded.
@@ -142,20 +143,25 @@ impl Source {
 
 impl Program {
     fn function(&mut self, kernel: &'static str, shared: usize) -> Result<Function, String> {
-        if let Some(function) = self.functions.get(&(kernel, shared)) {
-            return Ok(*function);
-        }
         let failed = |e: cudarc::driver::DriverError| format!("the driver refuses the kernel {kernel}: {e}");
-        let name = CString::new(kernel).expect("a name without a zero");
-        // SAFETY: the module was loaded and is never unloaded; the function is of it.
-        let function = unsafe {
-            let function = module::get_function(self.module, name).map_err(failed)?;
-            // Beyond 48 KB a kernel must ask.
-            set_function_attribute(function, SHARED, shared as i32).map_err(failed)?;
-            Function { function, shared: shared as u32 }
+        let allowed = match self.functions.entry(kernel) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let name = CString::new(kernel).expect("a name without a zero");
+                // SAFETY: the module was loaded and is never unloaded.
+                let function = unsafe { module::get_function(self.module, name) }.map_err(failed)?;
+                place.insert(Function { function, shared: 0 })
+            }
         };
-        self.functions.insert((kernel, shared), function);
-        Ok(function)
+        let shared = shared as u32;
+        // Beyond 48 KB a kernel must ask. The limit is the function's: it only grows, so that what was returned for more
+        // can still be launched.
+        if shared > allowed.shared {
+            // SAFETY: the function is of a module that is never unloaded.
+            unsafe { set_function_attribute(allowed.function, SHARED, shared as i32) }.map_err(failed)?;
+            allowed.shared = shared;
+        }
+        Ok(Function { shared, ..*allowed })
     }
 }
 

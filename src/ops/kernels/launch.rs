@@ -107,11 +107,20 @@ pub fn like(tensor: &CubeTensor, dtype: DType) -> CubeTensor {
 /// `position` of the kernel, when it has that type and nobody else holds it; else into a new one.
 pub fn over(input: &CubeTensor, position: usize, dtype: DType) -> (CubeTensor, BufferArg) {
     if input.dtype == dtype && input.can_mut() {
-        return (input.clone(), BufferArg::alias(position, input.meta.num_elements()));
+        return in_place(input, position);
     }
     let new = like(input, dtype);
     let argument = buffer(&new);
     (new, argument)
+}
+
+/// The memory of `input`, which nobody else reads (see [`writable`]), as the result of a kernel whose argument `position`
+/// it is.
+///
+/// A kernel that leaves elements as they are must take this and not [`over`]. CubeCL's thread holds new memory for a
+/// moment while it allocates it, so whoever asks twice whether a tensor is held by others may get two answers.
+pub fn in_place(input: &CubeTensor, position: usize) -> (CubeTensor, BufferArg) {
+    (input.clone(), BufferArg::alias(position, input.meta.num_elements()))
 }
 
 /// Checks the type and the number of elements of an argument.

@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, at_most, buffer, contiguous, expect, float, over, sizes, vector, writable};
+use super::launch::{Grid, at_most, buffer, contiguous, expect, float, in_place, over, sizes, vector, writable};
 use crate::ops::rope::Pairs;
 
 /// The most heads that a thread turns by the angles it has loaded.
@@ -86,8 +86,9 @@ pub fn rope(
     let (x, positions) = (burn_cubecl::kernel::into_contiguous(x), contiguous(positions));
     let [tokens, width] = sizes(&x, "x");
     let Pairs { head_dim, turned, neighbours } = pairs;
-    // What is not turned must be there.
-    let x = if columns == width && turned == head_dim { x } else { writable(x) };
+    // What is not turned must be in the result's memory.
+    let turns_all = columns == width && turned == head_dim;
+    let x = if turns_all { x } else { writable(x) };
     let (cos, sin) = (contiguous(cos), contiguous(sin));
     let [table, half] = sizes(&cos, "cos");
     assert!(table > 0, "a table has a row");
@@ -109,7 +110,7 @@ pub fn rope(
     }
     let pieces = tokens * heads * half / vector / shared;
     let grid = Grid::of(pieces);
-    let (y, y_argument) = over(&x, 0, x.dtype);
+    let (y, y_argument) = if turns_all { over(&x, 0, x.dtype) } else { in_place(&x, 0) };
     // SAFETY: the kernel checks the end of `y`, and keeps positions within the table.
     unsafe {
         rotate::launch_unchecked(

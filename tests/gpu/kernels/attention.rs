@@ -1,7 +1,8 @@
 //! Rotary embeddings, head layouts and masked softmax.
 
-use burn::tensor::DType;
+use burn::tensor::{DType, FloatDType, Tensor};
 use runner::ops::attention::Heads;
+use runner::ops::backend::{cube, uncube};
 use runner::ops::kernels::heads::{merge_heads, merge_heads_into, split_heads};
 use runner::ops::kernels::rope::rope;
 use runner::ops::kernels::softmax::{Mask, masked_softmax, masked_softmax_backward};
@@ -65,6 +66,35 @@ fn rope_values() {
                 }
             }
         }
+    });
+}
+
+/// Values beside queries and keys are there whether or not CubeCL's thread still holds the memory that it has just
+/// allocated: the host asks at all moments.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn what_is_not_turned_stays_in_memory_that_is_new() {
+    bench(|bench| {
+        let (tokens, d, rest) = (3, 8, 16);
+        let pairs = Pairs::halves(d);
+        let x = normal(&[tokens, d + rest], DType::BF16, 5);
+        let angles = normal(&[tokens, d / 2], DType::F32, 6);
+        let places = integers(&[0, 1, 2], &[tokens]);
+        let values: Tensor<2> = uncube(x.tensor);
+        let turned = |x: Tensor<2>| {
+            let [cos, sin] = [&angles.tensor; 2];
+            uncube::<2>(rope(cube(x), d, pairs, cos, sin, &places, false)).slice([0..tokens, d..d + rest])
+        };
+        let expected = values.clone().slice([0..tokens, d..d + rest]);
+        // Counted on the device, so that the host runs ahead of CubeCL's thread.
+        let mut wrong = Tensor::<2>::zeros([tokens, rest], &values.device()).cast(FloatDType::F32);
+        for _ in 0..20_000 {
+            // Exact, and in memory of its own.
+            let new = values.clone() * 1.0;
+            wrong = wrong + turned(new).not_equal(expected.clone()).float().cast(FloatDType::F32);
+        }
+        let wrong: f64 = wrong.sum().into_scalar::<f32>().into();
+        bench.holds(&format!("{wrong} values were lost"), wrong == 0.0);
     });
 }
 
