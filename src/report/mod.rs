@@ -78,7 +78,7 @@ pub fn stacked_bars(title: &str, unit: &str, bars: &[StackedBar], png: bool) -> 
 
 /// Writes the tables, the charts and the documents of a recipe's rows into `folder`, which is made
 /// when it is missing. Rows may be missing or not `ok`: their cells are shown as such. Traces that
-/// lie in the folder as `traces/<row key>.json` are drawn too.
+/// lie in the folder as `traces/<row key>.json.gz` are drawn too.
 ///
 /// Returns the files written, in the order table, charts, documents.
 ///

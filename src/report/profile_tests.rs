@@ -134,10 +134,10 @@ fn the_cell_that_is_meant_is_found_or_those_that_there_are_are_named() {
     assert_eq!(text(Some(&rows[0].key), folder, &recipe, &rows), Ok(found));
     let wrong = text(Some("0123"), folder, &recipe, &rows).expect_err("no such row");
     assert!(wrong.contains("no cell of") && wrong.contains(&rows[0].key), "{wrong}");
-    let file = folder.join(format!("traces/{}.json", rows[0].key));
+    let file = folder.join(format!("traces/{}.json.gz", rows[0].key));
     std::fs::write(&file, "{").expect("a written file");
     let damaged = text(None, folder, &recipe, &rows).expect_err("a damaged trace");
-    assert!(damaged.contains("cannot be used: it is no Chrome trace"), "{damaged}");
+    assert!(damaged.contains("cannot be used: it is not compressed by gzip"), "{damaged}");
     std::fs::remove_file(file).expect("it is there");
     let missing = text(Some(&rows[0].key), folder, &recipe, &rows).expect_err("no trace");
     assert!(

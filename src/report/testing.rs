@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::device::trace::{Activity, ActivityKind, chrome_trace};
+use crate::device::trace::{self, Activity, ActivityKind, chrome_trace};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Counts, Estimate, Evaluation, Load, Loading, Measurement, MemoryUse, Samples};
 use crate::recipe::{Cell, Recipe, Source};
@@ -217,10 +217,9 @@ pub fn rows(recipe: &Recipe) -> Vec<Row> {
 
 /// Writes the traces of some rows into a results folder.
 pub fn write_traces<'t>(folder: &Path, traces: impl IntoIterator<Item = (&'t Row, &'t [Activity])>) {
-    std::fs::create_dir_all(folder.join("traces")).expect("a folder");
-    for (row, trace) in traces {
-        let file = folder.join(format!("traces/{}.json", row.key));
-        std::fs::write(file, chrome_trace(trace).to_string()).expect("a written trace");
+    std::fs::create_dir_all(folder.join(trace::FOLDER)).expect("a folder");
+    for (row, activities) in traces {
+        std::fs::write(trace::path(folder, &row.key), chrome_trace(activities)).expect("a written trace");
     }
 }
 

@@ -85,7 +85,7 @@ fn traces_become_timelines_in_files_and_documents() {
     for text in ["Timeline of one step: level 0.", "Timeline of one step: level 0.5.", "2000 kernels"] {
         assert!(html.contains(text), "{text} is missing in the report");
     }
-    assert!(html.contains(&format!("traces/{}.json is missing", rows[2].key)));
+    assert!(html.contains(&format!("traces/{}.json.gz is missing", rows[2].key)));
 }
 
 /// The CPU's cell of a recipe for a GPU: its row is not taken for the GPU's with the same settings, nor

@@ -9,7 +9,7 @@ use super::document::Element;
 use super::offload::others;
 use super::profile::{LAUNCHED, StepProfile};
 use super::table::{Comparison, Line};
-use crate::device::trace::{Activity, Summary, read_chrome_trace};
+use crate::device::trace::{self, Activity, Summary, read_chrome_trace};
 use crate::residence::Strategy;
 use crate::words::text::{and, seconds};
 
@@ -53,14 +53,14 @@ struct Timeline {
 
 /// The trace of the row with this key, or why it cannot be read; `None` when there is none.
 pub fn trace(folder: &Path, key: &str) -> Option<Result<Vec<Activity>, String>> {
-    match std::fs::read_to_string(folder.join(format!("traces/{key}.json"))) {
+    match std::fs::read(trace::path(folder, key)) {
         Err(e) if e.kind() == ErrorKind::NotFound => None,
-        text => Some(text.map_err(|e| e.to_string()).and_then(|text| read_chrome_trace(&text))),
+        file => Some(file.map_err(|e| e.to_string()).and_then(|file| read_chrome_trace(&file))),
     }
 }
 
 impl Timelines {
-    /// Reads `traces/<row key>.json` of every row. A trace that cannot be read, or that is missing
+    /// Reads `traces/<row key>.json.gz` of every row. A trace that cannot be read, or that is missing
     /// where other cells of the device have one, becomes a sentence of the document.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Timelines {
         let mut moving: Vec<(usize, Vec<Activity>)> = Vec::new();
         for (i, line) in comparison.lines.iter().enumerate() {
             let Some(row) = line.row else { continue };
-            let file = format!("traces/{}.json", row.key);
+            let file = format!("traces/{}.json.gz", row.key);
             let device = row.environment.device.id.as_str();
             let Some(trace) = trace(folder, &row.key) else {
                 missing.extend(line.measured().is_some().then_some((device, file)));
@@ -229,11 +229,6 @@ mod tests {
         folder
     }
 
-    fn write(folder: &tempfile::TempDir, row: &Row, text: &str) {
-        let file = folder.path().join(format!("traces/{}.json", row.key));
-        std::fs::write(file, text).expect("a written trace");
-    }
-
     fn levels() -> (Recipe, Vec<Row>) {
         let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
         let rows = rows(&recipe);
@@ -261,7 +256,9 @@ mod tests {
         assert!(caption.ends_with(LANES), "{caption}");
         assert!(svg.contains("step 10.0 ms · 3 kernels · device busy 70 % · 67 % of copy time hidden"));
         let Some(Element::Paragraph { text }) = elements.last() else { panic!("no sentence") };
-        assert!(text.contains(&format!("{}.json and traces/{}.json are missing", rows[0].key, rows[2].key)));
+        assert!(
+            text.contains(&format!("{}.json.gz and traces/{}.json.gz are missing", rows[0].key, rows[2].key))
+        );
     }
 
     #[test]
@@ -278,13 +275,13 @@ mod tests {
     fn damaged_traces_are_named() {
         let (recipe, rows) = levels();
         let folder = traced(&rows);
-        write(&folder, &rows[0], "{\"traceEvents\": [");
-        write(&folder, &rows[1], "{\"traceEvents\": []}");
+        std::fs::write(trace::path(folder.path(), &rows[0].key), "{").expect("a written trace");
+        write_traces(folder.path(), [(&rows[1], &[][..])]);
         let comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         assert_eq!(timelines.drawn.len(), 1);
         let [damaged, empty] = timelines.problems.as_slice() else { panic!("{:?}", timelines.problems) };
-        assert!(damaged.contains(&format!("traces/{}.json of level 0 cannot be read", rows[0].key)));
-        assert!(empty.contains(&format!("traces/{}.json of level 0.5 holds no kernels", rows[1].key)));
+        assert!(damaged.contains(&format!("traces/{}.json.gz of level 0 cannot be read", rows[0].key)));
+        assert!(empty.contains(&format!("traces/{}.json.gz of level 0.5 holds no kernels", rows[1].key)));
     }
 }

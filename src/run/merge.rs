@@ -15,7 +15,8 @@ use serde_json::Value;
 use super::progress::Label;
 use super::results::recipe_of;
 use super::row_files::read_row;
-use super::store::{RECIPE, ROWS, TRACES};
+use super::store::{RECIPE, ROWS};
+use crate::device::trace;
 use crate::recipe::{Recipe, Source};
 use crate::row::Row;
 use crate::verify::Record;
@@ -143,10 +144,15 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             continue;
         }
         write(ROWS, name, &found.bytes)?;
-        match fs::read(found.part.folder.join(TRACES).join(name)) {
-            Ok(trace) => write(TRACES, name, &trace)?,
+        let of = |folder: &Path| trace::path(folder, name.trim_end_matches(".json"));
+        let merged = of(&folder);
+        match fs::read(of(&found.part.folder)) {
+            Ok(trace) => {
+                let file = merged.file_name().expect("a path ends with the file's name");
+                write(trace::FOLDER, &file.to_string_lossy(), &trace)?;
+            }
             // The trace of an earlier row says nothing of this one.
-            Err(_) => _ = fs::remove_file(folder.join(TRACES).join(name)),
+            Err(_) => _ = fs::remove_file(merged),
         }
     }
     for part in &parts {

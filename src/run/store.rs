@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use super::claim::require_own;
 use super::results::Results;
 use super::row_files::{Files, move_aside, other_notices, read_row, read_rows};
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, trace};
 use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
 use crate::row::{Inputs, Row, Status, key};
@@ -23,7 +23,6 @@ use crate::words::DeviceId;
 use crate::words::files::{remove_stale, write_whole};
 
 pub(super) const ROWS: &str = "rows";
-pub(super) const TRACES: &str = "traces";
 pub(super) const RECIPE: &str = "recipe.toml";
 /// Bytes written to prove that a row will fit: a row with a few hundred steps has about 20 KiB.
 const PROOF: usize = 64 << 10;
@@ -212,7 +211,7 @@ impl Store {
 
     /// The file for the trace of the row with this key.
     pub fn trace_path(&self, key: &str) -> PathBuf {
-        self.folder.join(TRACES).join(format!("{key}.json"))
+        trace::path(&self.folder, key)
     }
 
     /// Makes the folder of the traces.
@@ -220,7 +219,7 @@ impl Store {
     /// # Errors
     /// The system's.
     pub fn keep_traces(&self) -> io::Result<()> {
-        fs::create_dir_all(self.folder.join(TRACES))
+        fs::create_dir_all(self.folder.join(trace::FOLDER))
     }
 
     pub(super) fn rows(&self) -> PathBuf {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::place::{Place, TINY, files, fixture, losses};
 use runner::device::cuda;
+use runner::device::trace::{self, read_chrome_trace};
 
 /// A test that needs a GPU fails where there is none.
 #[track_caller]
@@ -212,10 +213,12 @@ epochs = 1
     let place = Place::new(recipe);
     place.runner_on_gpu(&["run", "recipe.toml", "--trace"]).exits(0).says(&["5 measured"]);
     for (file, row) in place.row_files().iter().zip(place.rows()) {
-        let traces = file.parent().and_then(Path::parent).expect("the results").join("traces");
-        let trace = std::fs::read_to_string(traces.join(file.file_name().expect("a name"))).expect("a trace");
+        let results = file.parent().and_then(Path::parent).expect("the results");
+        let key = file.file_stem().and_then(|name| name.to_str()).expect("a name");
+        let trace = std::fs::read(trace::path(results, key)).expect("a trace");
+        let trace = read_chrome_trace(&trace).expect("a whole one");
         let reads = row["cell"]["train"]["sync_each_step"] == true;
-        assert_eq!(trace.contains("copy to the host"), reads, "{}", row["cell"]);
+        assert_eq!(trace.iter().any(|a| a.name.contains("copy to the host")), reads, "{}", row["cell"]);
     }
     let rows: Vec<Vec<f64>> = place.rows().iter().map(losses).collect();
     for other in &rows[1..] {

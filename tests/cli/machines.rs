@@ -136,8 +136,9 @@ fn rows_that_differ_are_merged_only_as_the_user_says() {
     let rows_of_a = files(&a.join("rows")).into_iter();
     let mut names = rows_of_a.map(|row| row.file_name().expect("a file").to_owned());
     let both = names.find(|name| b.join("rows").join(name).is_file()).expect("the row of cell 2");
+    let trace_of = |folder: &Path| folder.join("traces").join(&both).with_extension("json.gz");
     std::fs::create_dir(a.join("traces")).expect("writable");
-    std::fs::write(a.join("traces").join(&both), "{}").expect("writable");
+    std::fs::write(trace_of(&a), "{}").expect("writable");
     let damaged = b.join("rows/0123456789abcdef.json");
     std::fs::write(&damaged, "{\"format\": 4,").expect("writable");
     let merge =
@@ -152,7 +153,7 @@ fn rows_that_differ_are_merged_only_as_the_user_says() {
         .exits(0)
         .says(&["3 rows of 2 folders", "stays where it is: it is not a whole row"]);
     let all = results(&place, "all");
-    let trace = all.join("traces").join(&both);
+    let trace = trace_of(&all);
     assert!(trace.is_file(), "the trace of a's row");
     let of = |folder: &Path| contents(&folder.join("rows")).into_values().collect::<Vec<_>>();
     assert!(of(&a).iter().all(|row| of(&all).contains(row)), "the rows of a were named first");

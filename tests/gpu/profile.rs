@@ -92,12 +92,12 @@ fn a_step_of_a_language_model_by_operator() {
         let cell = Recipe::parse(&source).expect("a valid recipe").cells.remove(0);
         let temporary = tempfile::tempdir().expect("a temporary folder");
         let folder = std::env::var_os("RUNNER_TRACED").map_or(temporary.path().into(), PathBuf::from);
-        let path = folder.join("trace.json");
+        let path = folder.join("trace.json.gz");
         let measured =
             train(&cell, &runner::world::World::alone(), u64::MAX, Some(&path), |_| {}, &mut |_, _| {})
                 .expect("it trains");
-        let text = std::fs::read_to_string(path).expect("a trace");
-        let profile = Profile::new(&read_chrome_trace(&text).expect("a trace")).expect("a step");
+        let file = std::fs::read(path).expect("a trace");
+        let profile = Profile::new(&read_chrome_trace(&file).expect("a whole one")).expect("a step");
         for part in &profile.parts {
             let name = part.operator.as_deref().unwrap_or("other kernels");
             println!("     {:?} {name}: {} in {:.3} ms", part.phase, part.kernels, part.time as f64 * 1e-6);

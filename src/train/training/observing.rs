@@ -90,8 +90,8 @@ impl<N: Build> Training<'_, N> {
         });
         let written = recorded.and_then(|activities| {
             if let Some((folder, name)) = path.and_then(|path| Some((path.parent()?, path.file_name()?))) {
-                let trace = trace::chrome_trace(&activities).to_string();
-                write_whole(folder, name.to_str(), trace.as_bytes()).map_err(|e| e.to_string())?;
+                let trace = trace::chrome_trace(&activities);
+                write_whole(folder, name.to_str(), &trace).map_err(|e| e.to_string())?;
             }
             Ok(trace::crossings(&activities))
         });
