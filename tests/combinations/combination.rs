@@ -105,6 +105,11 @@ impl Combination {
         }
     }
 
+    /// The same work in fp32.
+    pub fn in_fp32(&self) -> Self {
+        self.plain(&["precision", "autocast", "scaler", "remainders"])
+    }
+
     /// Whether every sum has one order wherever the blocks are, and every number is rounded alike. The norm over gradients
     /// is not, nor are the gradients that Burn adds up where a composed operator uses a tensor several times; and moments
     /// of few bits are rounded by their place, which is within a block or within a parameter.

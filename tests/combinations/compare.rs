@@ -68,29 +68,65 @@ pub fn within_rounding(ours: &Change, reference: &Change, allowed: Allowed) -> R
         // fp16 overflows: both ways come to nothing.
         return diverged(ours).then_some(()).ok_or("the reference diverges, and this does not".into());
     }
+    for Difference { name, of_change, bound, scale } in differences(ours, reference, allowed)? {
+        let within = of_change <= bound;
+        // NaN is not.
+        if !within {
+            return Err(format!(
+                "the change of {name} is off by {:.1e} of itself, allowed {:.1e}",
+                of_change / scale,
+                bound / scale
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether each change is as near to that in fp32, `exact`, as the reference's: at most half as far again, or within half
+/// as much again as rounding is allowed.
+pub fn as_near(ours: &Change, reference: &Change, exact: &Change, allowed: Allowed) -> Result<(), String> {
+    let [ours, theirs] = [ours, reference].map(|change| differences(change, exact, allowed));
+    for (ours, theirs) in ours?.iter().zip(theirs?) {
+        let within = ours.of_change <= 1.5 * f64::max(theirs.of_change, ours.bound);
+        // NaN is not.
+        if !within {
+            return Err(format!(
+                "the change of {} is off by {:.1e} of itself, that of the plain way by {:.1e}",
+                ours.name,
+                ours.of_change / ours.scale,
+                theirs.of_change / ours.scale
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How far the change of a weight matrix is from the reference's, as root mean squares.
+struct Difference {
+    name: String,
+    of_change: f64,
+    /// What rounding may do.
+    bound: f64,
+    /// Of the reference's change.
+    scale: f64,
+}
+
+fn differences(ours: &Change, reference: &Change, allowed: Allowed) -> Result<Vec<Difference>, String> {
     if ours.losses.len() != reference.losses.len() {
         return Err(format!("{} steps in place of {}", ours.losses.len(), reference.losses.len()));
     }
     let (ours, theirs) = (moved(ours)?, moved(reference)?);
     // A matrix that hardly moves is held to a share of how far the others do.
     let typical = theirs.iter().map(|(_, change, _)| rms(change)).fold(0.0, f64::max);
-    for (name, change, weight) in &ours {
-        let (_, other, _) = theirs.iter().find(|(other, ..)| other == name).ok_or(format!("no {name}"))?;
+    let of = |(name, change, weight): (String, Vec<f64>, f64)| {
+        let (_, other, _) = theirs.iter().find(|(other, ..)| *other == name).ok_or(format!("no {name}"))?;
         let difference: Vec<f64> = change.iter().zip(other).map(|(a, b)| a - b).collect();
         let scale = rms(other).max(1e-3 * typical);
         let of_change = if name.ends_with("k_proj.bias") { allowed.of_key_bias } else { allowed.of_change };
         let bound = of_change * scale + allowed.of_weight * weight;
-        let within = rms(&difference) <= bound;
-        // NaN is not.
-        if !within {
-            let share = rms(&difference) / scale;
-            return Err(format!(
-                "the change of {name} is off by {share:.1e} of itself, allowed {:.1e}",
-                bound / scale
-            ));
-        }
-    }
-    Ok(())
+        Ok(Difference { name, of_change: rms(&difference), bound, scale })
+    };
+    ours.into_iter().map(of).collect()
 }
 
 fn diverged(change: &Change) -> bool {

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -15,7 +14,7 @@ const CANDIDATES: usize = 30;
 
 type Pair = (usize, usize, usize, usize);
 
-/// `count` combinations that a recipe accepts. Also calls `refused` with every combination that was drawn and
+/// The first `count` combinations of a seed that a recipe accepts. Also calls `refused` with every combination that was drawn and
 /// is in [`REFUSALS`]; that one is mended and goes on.
 pub fn draw(seed: u64, count: usize, mut refused: impl FnMut(&Combination)) -> Vec<Combination> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -40,7 +39,6 @@ pub fn draw(seed: u64, count: usize, mut refused: impl FnMut(&Combination)) -> V
             drawn.push(mended);
         }
     }
-    drawn.shuffle(&mut random);
     drawn
 }
 
