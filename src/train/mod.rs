@@ -11,6 +11,7 @@ pub mod protocol;
 mod ranks;
 mod saving;
 mod step;
+mod steps;
 mod training;
 
 pub use build::{Build, placement};

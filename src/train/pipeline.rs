@@ -1,24 +1,23 @@
-//! One cell, from its settings to its [`Measurement`]: preparation, warm-up, measured steps, evaluation.
+//! One cell, from its settings to its [`Measurement`]: preparation, steps, what is saved and what is measured after them.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use super::build::Build;
-use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
 use super::ranks::together;
-use super::saving::{BUILD, Progress, State, States, unwritten};
+use super::saving::States;
 use super::step::share;
+use super::steps::Run;
 use super::training::Training;
-use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
+use crate::measure::{Measured, Measurement, Stop, diverged};
 use crate::model::{Kind, on_model};
 use crate::parallel::Groups;
-use crate::params::save::{Saved, check_free};
-use crate::precision::collapse;
+use crate::params::save::Saved;
 use crate::recipe::{Cell, Folders};
+use crate::words::DeviceId;
 use crate::words::refusal::refuse;
 use crate::words::streams::tell;
-use crate::words::{DeviceId, files::write_folder};
 use crate::world::{Traffic, World};
 
 /// Steps for whose numbers there is room before memory is counted. A longer run, such as one that its time limit ends, makes
@@ -163,191 +162,4 @@ fn run<K: Kind<Network: Build>>(
         unsaved,
         ranks,
     })
-}
-
-/// The steps of a prepared cell.
-struct Run<'r, N: Build> {
-    cell: &'r Cell,
-    world: &'r World,
-    training: Training<'r, N>,
-    meter: Box<dyn Meter>,
-    on_step: &'r mut dyn FnMut(usize, usize),
-    /// Steps so far, warm-up included.
-    done: usize,
-    /// Measured steps.
-    steps: usize,
-    /// Steps of a warm-up that trains its own network.
-    apart: usize,
-    states: Option<States>,
-    /// Steps after which the cell went on in another process.
-    resumed: Vec<usize>,
-    /// What could not be saved after the last step, and why.
-    unsaved: Vec<String>,
-    /// Traffic between ranks: at the first measured step, and at the end in all measured steps.
-    traffic: Traffic,
-}
-
-impl<'r, N: Build> Run<'r, N> {
-    /// Warms up on a network of its own, so that only measured steps consume samples. It trains on the largest batch, which
-    /// needs the most memory. `updates`: of the training that follows.
-    fn warm_up_apart(&mut self, updates: usize) -> Result<(), Stop> {
-        for _ in 0..self.cell.measure.warmup {
-            self.step(false)?;
-        }
-        self.training.begin(updates);
-        self.training.make_states();
-        Ok(())
-    }
-
-    /// Goes on from a state; returns the seconds of the measured steps before it.
-    fn resume(&mut self, state: State) -> Result<f64, Stop> {
-        let folder = state.folder.display();
-        let failed = |e| format!("the state in {folder} cannot be read: {e}; remove it");
-        state.restore(&mut self.training).map_err(failed).unwrap_or_else(|e| refuse(e));
-        let Progress { done, run_seconds, measured, mut resumed, .. } = state.progress;
-        resumed.push(done - self.apart);
-        (self.done, self.resumed) = (done, resumed);
-        // Losses of the warm-up may still be on their way; they do not count.
-        self.meter.so_far()?;
-        self.meter.resume(measured);
-        Ok(run_seconds)
-    }
-
-    /// Saves weights, before recorded steps change them. The steps are measured already, so a full disk does not end the cell.
-    fn save(
-        &mut self,
-        folder: &Path,
-        saved: Saved,
-        write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>,
-    ) {
-        if self.world.rank() > 0 {
-            return self.training.give_shares();
-        }
-        let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
-        let free = check_free(folder, saved, overwrite).map_err(std::io::Error::other);
-        let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
-        self.unsaved.extend(written.err().map(|e| {
-            unwritten("the weights", folder, &e)
-                + "; make room there and run again with --retry-failed, which trains and saves them again"
-        }));
-        self.training.end_shares();
-    }
-
-    /// Writes the state, if the cell has states. `run_seconds`: of the measured steps so far.
-    fn save_state(&mut self, run_seconds: f64) -> Result<(), Stop> {
-        let Some(states) = &self.states else { return Ok(()) };
-        let measured = self.meter.so_far()?;
-        let progress = Progress {
-            cell: states.cell.clone(),
-            build: BUILD.into(),
-            done: self.done,
-            run_seconds,
-            resumed: self.resumed.clone(),
-            measured,
-            standing: self.training.standing(),
-        };
-        let written = states.write(self.done - self.apart, &progress, &mut self.training);
-        written.unwrap_or_else(|e| {
-            let why = unwritten("the state", &states.folder, &e);
-            refuse(format!("{why}; make room there or name another folder, and run again"))
-        });
-        Ok(())
-    }
-
-    /// Takes all steps that are left, with the evaluations; returns the seconds of the measured steps, including those of
-    /// `earlier` processes.
-    fn steps(&mut self, earlier: f64) -> Result<f64, Stop> {
-        let device = self.cell.device_id().burn();
-        let mut clock = Clock::new(&device);
-        clock.seconds = earlier;
-        let (start, warmup) = (self.done, self.cell.measure.warmup);
-        for step in start..warmup + self.steps {
-            if step == start.max(warmup) {
-                clock.start();
-                self.traffic = self.world.traffic();
-            }
-            self.training.load();
-            let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
-            self.aside(&mut clock, |run, _| run.training.next_phase()).unwrap_or_else(failed);
-            if step == self.apart {
-                self.aside(&mut clock, |run, _| {
-                    run.training.answer();
-                    run.training.write();
-                });
-            }
-            if self.training.evaluation_is_due(step == self.apart) {
-                self.aside(&mut clock, |run, _| run.training.evaluate())?;
-            }
-            self.step(step >= warmup)?;
-            let every = self.states.as_ref().map(|states| states.every);
-            if every.is_some_and(|every| (step + 1 - self.apart).is_multiple_of(every)) {
-                self.aside(&mut clock, Self::save_state)?;
-            }
-        }
-        clock.stop();
-        self.traffic = self.world.traffic() - self.traffic;
-        if let Some(scaler) = &self.cell.precision.scaler {
-            // A GPU's meter may still wait for the last step.
-            let noted = self.meter.so_far()?.noted;
-            // Steps apart are those of another network.
-            let own = &noted[self.apart.min(noted.len())..];
-            if let Some(reason) = collapse(scaler, own, true) {
-                return Err(Stop::Diverged { reason });
-            }
-        }
-        self.training.load();
-        if self.training.evaluation_is_due(true) {
-            self.training.evaluate()?;
-        }
-        // Without training the answers would be the same again.
-        if self.cell.train.mode.trains() {
-            self.training.answer();
-            self.training.write();
-        }
-        Ok(clock.seconds)
-    }
-
-    /// Does what is no step: neither its time nor its messages are those of the measured steps.
-    fn aside<T>(&mut self, clock: &mut Clock, work: impl FnOnce(&mut Self, f64) -> T) -> T {
-        clock.without(|seconds| {
-            let before = self.world.traffic();
-            let result = work(self, seconds);
-            self.traffic = self.traffic + (self.world.traffic() - before);
-            result
-        })
-    }
-
-    /// Takes one step, which the meter follows.
-    fn step(&mut self, measured: bool) -> Result<(), Stop> {
-        let Self { training, meter, .. } = self;
-        meter.begin(measured);
-        let end = &mut |phase, loss| {
-            meter.end(phase);
-            if let Some(loss) = loss {
-                meter.loss(loss);
-            }
-        };
-        let report = training.step(end, None);
-        training.note_host_update(measured);
-        report.into_iter().for_each(|numbers| meter.note(numbers));
-        meter.pause();
-        let stop = meter.stop().or_else(|| {
-            let reason = collapse(self.cell.precision.scaler.as_ref()?, meter.noted(), false)?;
-            Some(Stop::Diverged { reason })
-        });
-        if let Some(stop) = stop {
-            return Err(stop);
-        }
-        self.done += 1;
-        (self.on_step)(self.done, self.cell.measure.warmup + self.steps);
-        Ok(())
-    }
-
-    /// The loading of the measured steps, and the sum of the squared lengths of their samples.
-    fn loading(&self, run_seconds: f64) -> (Loading, f64) {
-        let feed = self.training.feed();
-        let loads: &[Load] = &feed.loads()[..self.steps];
-        let loading = Loading { largest_batch: feed.largest(), ..Loading::new(run_seconds, loads) };
-        (loading, loads.iter().map(|load| load.counts.squares as f64).sum())
-    }
 }
