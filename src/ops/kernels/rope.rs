@@ -4,7 +4,9 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, at_most, buffer, contiguous, expect, float, in_place, over, sizes, vector, writable};
+use super::launch::{
+    Grid, at_most, buffer, contiguous, expect, float, in_place, over, sizes, vector, writable,
+};
 use crate::ops::rope::Pairs;
 
 /// The most heads that a thread turns by the angles it has loaded.

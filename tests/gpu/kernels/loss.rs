@@ -78,7 +78,9 @@ fn mean_square() {
 fn losses_and_their_gradients() {
     bench(|bench| {
         // One comes again after smaller ones: one process may have several vocabularies.
-        for (vocab, tokens) in [(5003, 40), (70, 9), (1, 3), (5003, 2), (50_257, 7), (151_936, 5), (500_003, 3)] {
+        for (vocab, tokens) in
+            [(5003, 40), (70, 9), (1, 3), (5003, 2), (50_257, 7), (151_936, 5), (500_003, 3)]
+        {
             let row = usize::next_multiple_of(vocab, 64);
             let logits = normal(&[tokens, row], DType::F32, 14);
             let values: Vec<f64> = logits.values.iter().map(|x| f64::from((x * 4.0 - 20.0) as f32)).collect();
