@@ -1,5 +1,5 @@
 //! Conversions between tensors whose backend is known only when the program runs and each backend's own
-//! tensors. All but [`on_cuda`] are for tensors outside of autodiff's graph.
+//! tensors. All but [`on_cuda`], [`has_blas`] and [`outside`] are for tensors outside of autodiff's graph.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, DispatchTensorKind, Flex};
@@ -19,9 +19,14 @@ pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
     }
 }
 
-/// Whether cuBLASLt multiplies a tensor, which is outside of autodiff's graph.
+/// Whether cuBLASLt multiplies a tensor.
 pub fn has_blas<const D: usize>(tensor: &Tensor<D>) -> bool {
-    on_cuda(tensor) && cuda::has_blas(&cube(tensor.clone()))
+    on_cuda(tensor) && cuda::has_blas(&cube(outside(tensor.clone())))
+}
+
+/// A tensor without its place in autodiff's graph.
+pub fn outside<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    if tensor.is_autodiff() { tensor.inner() } else { tensor }
 }
 
 /// Integers of the CUDA device.

@@ -200,8 +200,9 @@ impl Cost {
         cost
     }
 
-    /// x + f(x) in x's type, f being these operators one after the other.
-    pub fn residual(parts: &[Self]) -> Self {
+    /// x + f(x) in x's type, f being these operators one after the other. `in_product`: the last one's product adds x to its
+    /// result, as [`residual_in_product`](super::residual::residual_in_product) has it; that it reads x is not counted.
+    pub fn residual(parts: &[Self], in_product: bool) -> Self {
         let Some(last) = parts.last() else { return Self::default() };
         let mut parts = parts.to_vec();
         let x = parts[0].input;
@@ -212,6 +213,9 @@ impl Cost {
             end.backward = end.backward + cast;
         }
         let branch = Self::chain(&parts, false);
+        if in_product {
+            return branch;
+        }
         let sum = Moment::workspace(branch.output + x);
         let bytes = |bytes: u64| Work {
             bytes: bytes as f64,

@@ -39,7 +39,12 @@ pub struct Layer {
 impl Layer {
     /// As [`dense`].
     pub fn forward(self, x: Tensor<2>) -> Tensor<2> {
-        dense(x, self.weight, self.bias, self.layout, self.arithmetic)
+        self.forward_onto(x, None)
+    }
+
+    /// As [`dense_onto`].
+    pub fn forward_onto(self, x: Tensor<2>, onto: Option<Tensor<2>>) -> Tensor<2> {
+        dense_onto(x, self.weight, self.bias, self.layout, self.arithmetic, onto)
     }
 }
 
@@ -51,6 +56,18 @@ pub fn dense(
     bias: Option<Weight<1>>,
     layout: WeightLayout,
     arithmetic: Arithmetic,
+) -> Tensor<2> {
+    dense_onto(x, weight, bias, layout, arithmetic, None)
+}
+
+/// As [`dense`], with the result added to a tensor of its shape and type outside of the graph, by the layer's product.
+pub fn dense_onto(
+    x: Tensor<2>,
+    weight: impl Into<Weight>,
+    bias: Option<Weight<1>>,
+    layout: WeightLayout,
+    arithmetic: Arithmetic,
+    onto: Option<Tensor<2>>,
 ) -> Tensor<2> {
     let Weight { stored, cast, packed } = weight.into();
     let arithmetic = arithmetic.in_region();
@@ -64,7 +81,7 @@ pub fn dense(
             [x.into_dispatch(), stored.into_dispatch()],
             |[x, stored], tracked| {
                 let kept = keep(x, stored);
-                let (y, kept) = (kept.forward(None), kept.for_backward(tracked));
+                let (y, kept) = (kept.forward(None, onto), kept.for_backward(tracked));
                 (y, move |g, [want_x, want_weight]: [bool; 2], earlier: &mut Earlier<'_>| {
                     let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None, earlier);
                     [dx, dweight]
@@ -77,7 +94,7 @@ pub fn dense(
                 let kept = keep(x, stored);
                 let bias = Weight { stored: Tensor::from_dispatch(stored_bias), ..bias };
                 let dtype = bias.stored.dtype();
-                let (y, kept) = (kept.forward(Some(bias)), kept.for_backward(tracked));
+                let (y, kept) = (kept.forward(Some(bias), onto), kept.for_backward(tracked));
                 (y, move |g, wanted, earlier: &mut Earlier<'_>| {
                     kept.backward(g, wanted, Some(Bias { dtype, gradient: None }), earlier)
                 })
@@ -104,7 +121,7 @@ pub fn dense_gelu(
         let kept = Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic.in_region());
         let bias = Weight { stored: Tensor::from_dispatch(stored_bias), ..bias };
         let dtype = bias.stored.dtype();
-        let u = cube(kept.forward(Some(bias)));
+        let u = cube(kept.forward(Some(bias), None));
         let (y, kept) = (uncube(kernels::gelu(u.clone())), kept.for_backward(tracked));
         (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
             let (du, gradient) = kernels::gelu_backward_and_sums(&u, cube(g), dtype);
@@ -148,11 +165,11 @@ impl Kept {
         }
     }
 
-    fn forward(&self, bias: Option<Weight<1>>) -> Tensor<2> {
+    fn forward(&self, bias: Option<Weight<1>>, onto: Option<Tensor<2>>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.arithmetic;
         let x = plain(self.x.clone().expect("there in forward"));
         let weight = self.layout.weight(self.weight.clone().narrow(dtype));
-        product_bias(x, weight, bias.map(|bias| bias.narrow(dtype)), dtype, math)
+        product_bias(x, weight, bias.map(|bias| bias.narrow(dtype)), onto, dtype, math)
     }
 
     /// Without x where the weight, the second of the inputs, has no gradient.

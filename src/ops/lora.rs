@@ -77,7 +77,7 @@ fn composed(x: Tensor<2>, layer: Layer, low_rank: LowRank) -> Tensor<2> {
             .map(|(stored, cast)| Weight::new(stored, cast).narrow(dtype));
         let h = product(plain(dropped(x.clone(), dropout)), transpose(a.clone()), dtype, math) * scale;
         let (lhs, rhs) = (plain(x.clone()), layout.weight(weight.clone().narrow(dtype)));
-        let y = product_bias(lhs, rhs, bias, dtype, math);
+        let y = product_bias(lhs, rhs, bias, None, dtype, math);
         let y = product_add(Some(y), plain(h.clone()), transpose(b.clone()), dtype, math);
         let kept = Kept { x, h, weight, a, b, scale, dropout, layout, arithmetic };
         (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {

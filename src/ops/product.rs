@@ -167,23 +167,36 @@ pub fn product_into<const D: usize>(
     target.slice_assign(part, product)
 }
 
-/// lhs · rhs, with the bias [n] in every row where there is one, bias and result of `dtype`.
+/// lhs · rhs, with the bias [n] in every row where there is one, bias and result of `dtype`; and with a tensor of the
+/// result's shape and type where there is one, which stays as it is. cuBLASLt rounds the sum of all once.
 pub fn product_bias(
     lhs: Factor<2>,
     rhs: Factor<2>,
     bias: Option<Tensor<1>>,
+    onto: Option<Tensor<2>>,
     dtype: DType,
     math: Fp32Math,
 ) -> Tensor<2> {
-    let Some(bias) = bias else { return product(lhs, rhs, dtype, math) };
     if has_blas(&lhs, math) {
-        return uncube(cuda::matmul_bias(lhs.view(), rhs.view(), cube(bias), Output::New(dtype), math));
+        let output = onto.map_or(Output::New(dtype), |onto| Output::Onto(cube(onto)));
+        let (lhs, rhs) = (lhs.view(), rhs.view());
+        return uncube(match bias {
+            Some(bias) => cuda::matmul_bias(lhs, rhs, cube(bias), output, math),
+            None => cuda::matmul(lhs, rhs, output, math),
+        });
     }
-    if lhs.is_for_kernel(dtype) {
-        let [lhs, rhs] = operands(lhs, rhs, dtype);
-        return cpu::product(lhs, rhs, Some(bias));
+    let y = match bias {
+        Some(bias) if lhs.is_for_kernel(dtype) => {
+            let [lhs, rhs] = operands(lhs, rhs, dtype);
+            cpu::product(lhs, rhs, Some(bias))
+        }
+        Some(bias) => composed(lhs, rhs, dtype) + bias.unsqueeze(),
+        None => composed(lhs, rhs, dtype),
+    };
+    match onto {
+        Some(onto) => onto + y,
+        None => y,
     }
-    composed(lhs, rhs, dtype) + bias.unsqueeze()
 }
 
 /// The operands widened to `dtype`.

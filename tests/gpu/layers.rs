@@ -2,10 +2,14 @@
 
 use burn::tensor::{DType, FloatDType, Tensor};
 use runner::device::cuda::Gpu;
-use runner::ops::Operator;
 use runner::ops::checkpoint::differentiate;
-use runner::ops::dense::{Arithmetic, Weight, WeightLayout, dense, dense_gelu, dense_side_by_side};
+use runner::ops::dense::{
+    Arithmetic, Weight, WeightLayout, dense, dense_gelu, dense_onto, dense_side_by_side,
+};
 use runner::ops::gelu::gelu;
+use runner::ops::residual::{residual, residual_in_product};
+use runner::ops::swiglu::swiglu_onto;
+use runner::ops::{Level, Operator};
 use runner::words::Compute;
 
 use crate::reference::{TYPES, error, random};
@@ -131,6 +135,52 @@ fn gelu_behind_a_layer() {
                         gelu(u, Operator::Custom)
                     });
                     let name = format!("gelu behind a layer, {layout:?} stored {stored:?}");
+                    compare(checks, &name, compute, &ours, &expected);
+                }
+            }
+        }
+    });
+}
+
+/// x + f(x) in one kernel against the sum of two results, of a layer with and without a bias and of SwiGLU.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn products_that_add_the_residual_stream() {
+    on_gpu(|gpu, checks| {
+        for compute in TYPES {
+            for (stored, arithmetic) in settings(compute) {
+                for layout in LAYOUTS {
+                    // Under autocast the stream has another type than the product, and the sum is a kernel of its own.
+                    let x = leaf(gpu, [TOKENS, INPUTS], 1, stored);
+                    let square = |seed| weight(gpu, INPUTS, layout, seed, stored);
+                    let (weights, bias) = ([2, 3, 4].map(square), leaf(gpu, [1, INPUTS], 5, stored));
+                    let mut leaves = vec![x.clone(), weights[0].clone(), bias.clone()];
+                    let flat = |biased: bool| biased.then(|| bias.clone().squeeze_dim::<1>(0).into());
+                    // The layer reads what it is added to, as behind a norm.
+                    let inner = || gelu(x.clone(), Operator::Custom);
+                    for biased in [true, false] {
+                        leaves.truncate(if biased { 3 } else { 2 });
+                        let ours = outcome(&leaves, || {
+                            residual_in_product(x.clone(), arithmetic.dtype, |onto| {
+                                let weight = weights[0].clone();
+                                dense_onto(inner(), weight, flat(biased), layout, arithmetic, onto)
+                            })
+                        });
+                        let expected = outcome(&leaves, || {
+                            let y = dense(inner(), weights[0].clone(), flat(biased), layout, arithmetic);
+                            residual(x.clone(), y)
+                        });
+                        let name = format!("x + layer, {layout:?} biased {biased} stored {stored:?}");
+                        compare(checks, &name, compute, &ours, &expected);
+                    }
+                    leaves = std::iter::once(&x).chain(&weights).cloned().collect();
+                    let gated = |onto: Option<Tensor<2>>| {
+                        let weights = weights.clone().map(Weight::from);
+                        swiglu_onto(inner(), weights, layout, Level::Elementwise, arithmetic, onto)
+                    };
+                    let ours = outcome(&leaves, || residual_in_product(x.clone(), arithmetic.dtype, gated));
+                    let expected = outcome(&leaves, || residual(x.clone(), gated(None)));
+                    let name = format!("x + SwiGLU, {layout:?} stored {stored:?}");
                     compare(checks, &name, compute, &ours, &expected);
                 }
             }

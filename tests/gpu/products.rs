@@ -1,7 +1,7 @@
 //! Matrix products: every layout and type against f64, and why they are not Burn's own.
 
 use burn::tensor::{DType, Tensor};
-use runner::device::cuda::{Fp32Math, Operand, Output, matmul};
+use runner::device::cuda::{Fp32Math, Operand, Output, matmul, matmul_bias};
 use runner::device::dtype;
 use runner::words::Compute;
 
@@ -52,6 +52,44 @@ fn matmul_against_f64() {
             let got = host(tensor(matmul(lhs, rhs, Output::New(dtype(compute)), Fp32Math::of(compute))));
             let what = format!("matmul {} of views", compute.into_str());
             checks.below(&what, error(&got, &expected), 4.0 * tolerance(compute));
+        }
+    });
+}
+
+/// A product added to a tensor that stays as it is, with and without a bias, at sizes that are multiples of nothing too.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn products_onto_a_tensor() {
+    on_gpu(|gpu, checks| {
+        for sizes @ [m, n, k] in [[192, 320, 256], [193, 77, 61], [7, 896, 130], [1, 1, 3]] {
+            for compute in TYPES {
+                for (name, ta, tb) in [("NN", false, false), ("NT", false, true)] {
+                    let a = on(&gpu.burn(), random(if ta { [k, m] } else { [m, k] }, 1), compute);
+                    let b = on(&gpu.burn(), random(if tb { [n, k] } else { [k, n] }, 2), compute);
+                    let onto = on(&gpu.burn(), random([m, n], 3), compute);
+                    let bias = on(&gpu.burn(), random([1, n], 4), compute);
+                    let (added, each) = (host(onto.clone()), host(bias.clone()));
+                    let product = product(&host(a.clone()), &host(b.clone()), sizes, ta, tb);
+                    let sides = || {
+                        [(&a, ta), (&b, tb)]
+                            .map(|(side, transposed)| Operand { tensor: primitive(side.clone()), transposed })
+                    };
+                    let output = || Output::Onto(primitive(onto.clone()));
+                    let math = Fp32Math::of(compute);
+                    let what = format!("{sizes:?} {} {name} onto a tensor", compute.into_str());
+                    let limit = 4.0 * tolerance(compute);
+                    let sum: Vec<f64> = product.iter().zip(&added).map(|(x, y)| x + y).collect();
+                    let [lhs, rhs] = sides();
+                    let got = host(tensor(matmul(lhs, rhs, output(), math)));
+                    checks.below(&what, error(&got, &sum), limit);
+                    let biased: Vec<f64> = sum.iter().enumerate().map(|(i, x)| x + each[i % n]).collect();
+                    let [lhs, rhs] = sides();
+                    let of_bias = primitive(bias.clone());
+                    let got = host(tensor(matmul_bias(lhs, rhs, of_bias, output(), math)));
+                    checks.below(&format!("{what}, with a bias"), error(&got, &biased), limit);
+                    checks.below(&format!("{what}, which stays"), error(&host(onto), &added), 1e-30);
+                }
+            }
         }
     });
 }

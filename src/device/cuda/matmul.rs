@@ -8,6 +8,7 @@ use std::sync::mpsc;
 
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Shape};
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::server::{BufferBinding, Handle};
 use cudarc::driver::sys::CUstream;
@@ -26,6 +27,8 @@ pub enum Output {
     New(DType),
     /// Added to this tensor, whose buffer is used again when nobody else holds it.
     AddTo(CubeTensor),
+    /// The sum with this tensor as a new one of its type and shape, rounded once.
+    Onto(CubeTensor),
     /// Written into these rows and columns (`None`: all of them) of every matrix of this tensor, or added to them;
     /// its buffer is used again when nobody else holds it.
     Into { tensor: CubeTensor, rows: Range<usize>, columns: Option<Range<usize>>, accumulate: bool },
@@ -53,6 +56,8 @@ struct Product {
     lhs: Matrix,
     rhs: Matrix,
     out: Matrix,
+    /// What the product is added to where that is not `out`, packed as it is.
+    onto: Option<CubeTensor>,
     math: Fp32Math,
     accumulate: bool,
 }
@@ -73,13 +78,17 @@ impl Product {
         assert_eq!(inner, other, "matmul: [{rows}, {inner}] times [{other}, {columns}]");
         assert!(batch * rows * columns * inner > 0, "matmul: an empty matrix");
 
+        let shape = match rank {
+            2 => Shape::from([rows, columns]),
+            _ => Shape::from([batch, rows, columns]),
+        };
+        let mut onto = None;
         let (out, (out_rows, out_columns), accumulate) = match output {
-            Output::New(dtype) => {
-                let shape = match rank {
-                    2 => Shape::from([rows, columns]),
-                    _ => Shape::from([batch, rows, columns]),
-                };
-                (empty(&lhs.tensor, shape, dtype), (None, None), false)
+            Output::New(dtype) => (empty(&lhs.tensor, shape, dtype), (None, None), false),
+            Output::Onto(tensor) => {
+                assert_eq!(tensor.meta.shape(), &shape, "matmul: the shape of the tensor that is added");
+                let tensor = onto.insert(into_contiguous(tensor));
+                (empty(&lhs.tensor, shape, tensor.dtype), (None, None), true)
             }
             Output::AddTo(tensor) => (writable(tensor), (None, None), true),
             Output::Into { tensor, rows, columns, accumulate } => {
@@ -94,7 +103,7 @@ impl Product {
             (batch, [rows, columns]),
             "matmul: the shape of the tensor that is written into"
         );
-        Self { lhs, rhs, out, math, accumulate }
+        Self { lhs, rhs, out, onto, math, accumulate }
     }
 
     /// Enqueues the product.
@@ -144,9 +153,11 @@ impl Product {
         (gpu, blas)
     }
 
-    /// Bytes between the beginnings of the buffers and of the tensors in them.
-    fn offsets(&self) -> [u64; 3] {
-        [&self.lhs, &self.rhs, &self.out].map(|side| side.tensor.handle.offset_start.unwrap_or(0))
+    /// Bytes between the beginnings of the buffers and of the tensors in them, and that of what the product is added to.
+    fn offsets(&self) -> ([u64; 3], u64) {
+        let of = |tensor: &CubeTensor| tensor.handle.offset_start.unwrap_or(0);
+        let sides = [&self.lhs, &self.rhs, &self.out].map(|side| of(&side.tensor));
+        (sides, self.onto.as_ref().map_or(sides[2], of))
     }
 
     fn call(&self, gpu: &Gpu, epilogue: Epilogue, vector: Option<&Handle>) -> Call {
@@ -154,6 +165,7 @@ impl Product {
         Call {
             places: sides.map(|side| side.place),
             buffers: sides.map(|side| side.tensor.handle.clone().binding()),
+            onto: self.onto.as_ref().map(|tensor| tensor.handle.clone().binding()),
             vector: vector.map(|vector| vector.clone().binding()),
             workspace: gpu.lane().workspace,
             math: self.math,
@@ -167,6 +179,8 @@ impl Product {
 struct Call {
     places: [Place; 3],
     buffers: [BufferBinding; 3],
+    /// What the product is added to where that is not the output; it lies as the output does.
+    onto: Option<BufferBinding>,
     vector: Option<BufferBinding>,
     workspace: u64,
     math: Fp32Math,
@@ -179,9 +193,10 @@ impl Call {
         Self { epilogue: Epilogue::None, ..self }
     }
 
-    /// What cuBLASLt computes when the tensors lie at `pointers`.
-    fn problem(&self, pointers: [u64; 3]) -> Problem {
-        let [lhs, rhs, out] = std::array::from_fn(|i| self.places[i].layout(pointers[i]));
+    /// What cuBLASLt computes when the tensors lie at `pointers`, and what the product is added to at `sum`.
+    fn problem(&self, (pointers, sum): ([u64; 3], u64)) -> Problem {
+        let [lhs, rhs, mut out] = std::array::from_fn(|i| self.places[i].layout(pointers[i]));
+        out.alignment = out.alignment.min(self.places[2].layout(sum).alignment);
         Problem {
             lhs,
             rhs,
@@ -206,13 +221,16 @@ impl Call {
         let [lhs, rhs, out] = self.buffers.clone();
         let (lhs, rhs, out) = (buffers.locate(lhs)?, buffers.locate(rhs)?, buffers.locate(out)?);
         let vector = self.vector.clone().map(|vector| buffers.locate(vector)).transpose()?;
+        let onto = self.onto.clone().map(|onto| buffers.locate(onto)).transpose()?;
         let pointers = [lhs.pointer, rhs.pointer, out.pointer];
+        let onto = onto.as_ref().map_or(out.pointer, |onto| onto.pointer);
         let [lhs, rhs, out] = std::array::from_fn(|i| self.places[i].address(pointers[i]));
+        let sum = self.places[2].address(onto);
         let vector = vector.as_ref().map_or(0, |vector| vector.pointer);
-        let at = Addresses { lhs, rhs, out, vector, workspace: self.workspace };
-        // SAFETY: the layouts are those of the tensors at these addresses, and the vector is as long as
-        // the epilogue needs it. What was located stays in place until the product is in the stream, and
-        // CubeCL uses freed memory again in stream order.
-        unsafe { blas.matmul(&self.problem(pointers), &at, stream) }
+        let at = Addresses { lhs, rhs, out, sum, vector, workspace: self.workspace };
+        // SAFETY: the layouts are those of the tensors at these addresses, what is added lies as the output does, and the
+        // vector is as long as the epilogue needs it. What was located stays in place until the product is in the stream,
+        // and CubeCL uses freed memory again in stream order.
+        unsafe { blas.matmul(&self.problem((pointers, onto)), &at, stream) }
     }
 }

@@ -8,13 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
-use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, linear_cost};
+use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, adds_residual, linear_cost};
 use crate::model::language::{Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::gelu;
-use crate::ops::residual::residual;
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
@@ -144,6 +143,8 @@ impl Family for Gpt2 {
         let sizes = HeadSizes { heads, kv_heads: heads, head_dim };
         let conv = |layer, sizes| linear_cost(setting, tuning, layer, sizes, true, Self::LAYOUT);
         let attention = attention::cost(setting, sizes);
+        // Both last layers have this name.
+        let in_product = adds_residual(setting, tuning, "c_proj");
         vec![
             outline.residual_cost(
                 setting,
@@ -152,6 +153,7 @@ impl Family for Gpt2 {
                     Prefix::attended(setting, tuning, [3 * columns, 2 * columns], attention),
                     conv(("c_proj", Side::Inputs), [columns, hidden]),
                 ],
+                in_product,
             ),
             outline.residual_cost(
                 setting,
@@ -160,6 +162,7 @@ impl Family for Gpt2 {
                     gelu::cost(setting, inner),
                     conv(("c_proj", Side::Inputs), [inner, hidden]),
                 ],
+                in_product,
             ),
         ]
     }
@@ -223,9 +226,9 @@ impl Block for Layer {
             let columns = heads.columns();
             attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * columns, columns)), context, cache)
         };
-        let x = residual(x, self.attn.c_proj.forward_summed(o, context));
+        let x = self.attn.c_proj.forward_onto(x, o, context);
         let normal = context.copied(self.ln_2.forward(x.clone(), computation));
         let inner = self.mlp.c_fc.forward_gelu(normal, computation);
-        residual(x, self.mlp.c_proj.forward_summed(inner, context))
+        self.mlp.c_proj.forward_onto(x, inner, context)
     }
 }

@@ -7,12 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
-use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
+use crate::model::language::parts::{Linear, Norm, NormKind, adds_residual, linear_cost};
 use crate::model::language::{Block, Context, LayerCache, Outline, Positions, RotaryAttention, RotarySizes};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::gelu;
-use crate::ops::residual::residual;
 use crate::ops::rope::Pairs;
 use crate::ops::tensor_parallel::sum_cost;
 use crate::params::source::Source;
@@ -141,7 +140,8 @@ impl Family for GptJ {
         ];
         let summed = |layers: &[Cost]| [layers, &sum_cost(setting, hidden, setting.element())].concat();
         let both = Cost::branches(&[&summed(&attention), &summed(&mlp)]);
-        vec![Cost::residual(&[Self::outline(config).norm_cost(setting), vec![both]].concat())]
+        let in_product = ["out_proj", "fc_out"].iter().all(|name| adds_residual(setting, tuning, name));
+        vec![Cost::residual(&[Self::outline(config).norm_cost(setting), vec![both]].concat(), in_product)]
     }
 }
 
@@ -190,8 +190,8 @@ impl Block for Layer {
         let computation = &context.computation;
         let normal = context.copied(self.ln_1.forward(x.clone(), computation));
         let o = self.attn.heads.forward(normal.clone(), context, cache);
-        let x = residual(x, self.attn.out_proj.forward_summed(o, context));
+        let x = self.attn.out_proj.forward_onto(x, o, context);
         let inner = self.mlp.fc_in.forward_gelu(normal, computation);
-        residual(x, self.mlp.fc_out.forward_summed(inner, context))
+        self.mlp.fc_out.forward_onto(x, inner, context)
     }
 }

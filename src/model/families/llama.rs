@@ -11,13 +11,12 @@ use mlp::Mlp;
 
 use super::Family;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
-use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
+use crate::model::language::parts::{Linear, Norm, NormKind, adds_residual, linear_cost};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, RotaryAttention, RotarySizes,
 };
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
-use crate::ops::residual::residual;
 use crate::ops::rope::Pairs;
 use crate::params::source::Source;
 use crate::params::split::Side;
@@ -187,8 +186,12 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             linear_cost(setting, tuning, ("o_proj", Side::Inputs), [queries, hidden], false, Self::LAYOUT);
         let mlp = mlp::cost(setting, tuning, [hidden, setting.part(inner)]);
         vec![
-            outline.residual_cost(setting, vec![projections, attention, output]),
-            outline.residual_cost(setting, vec![mlp]),
+            outline.residual_cost(
+                setting,
+                vec![projections, attention, output],
+                adds_residual(setting, tuning, "o_proj"),
+            ),
+            outline.residual_cost(setting, vec![mlp], mlp::adds_residual(setting, tuning)),
         ]
     }
 }
@@ -235,8 +238,8 @@ impl Block for Layer {
         let computation = &context.computation;
         let normal = context.copied(self.input_layernorm.forward(x.clone(), computation));
         let o = self.self_attn.heads.forward(normal, context, cache);
-        let x = residual(x, self.self_attn.o_proj.forward_summed(o, context));
+        let x = self.self_attn.o_proj.forward_onto(x, o, context);
         let normal = self.post_attention_layernorm.forward(x.clone(), computation);
-        residual(x, self.mlp.forward(normal, context))
+        self.mlp.forward_onto(x, normal, context)
     }
 }

@@ -36,10 +36,11 @@ impl Outline {
         [vec![self.norm_kind.cost(setting, hidden)], copy_cost(setting, hidden)].concat()
     }
 
-    /// x + f(norm(x)), where f is these layers, whose results are summed over the ranks that divide them.
-    pub fn residual_cost(&self, setting: &Setting, layers: Vec<Cost>) -> Cost {
+    /// x + f(norm(x)), where f is these layers, whose results are summed over the ranks that divide them. `in_product`:
+    /// as [`Cost::residual`] has it.
+    pub fn residual_cost(&self, setting: &Setting, layers: Vec<Cost>, in_product: bool) -> Cost {
         let sum = sum_cost(setting, self.shape.hidden_size as u64, setting.element());
-        Cost::residual(&[self.norm_cost(setting), layers, sum].concat())
+        Cost::residual(&[self.norm_cost(setting), layers, sum].concat(), in_product)
     }
 
     /// The operators of the whole decoder in the order of forward, where `block` are those of one block.

@@ -12,6 +12,7 @@ use crate::ops::embedding::{Ids, embedding, embedding_of_part};
 use crate::ops::gelu::gelu;
 use crate::ops::lora::{self, LoraLayer, lora_side_by_side};
 use crate::ops::norm::{self, norm};
+use crate::ops::residual::{residual, residual_in_product};
 use crate::ops::tensor_parallel::{sent_of_copy, sum_over_ranks};
 use crate::params::source::{Init, Source};
 use crate::params::split::{Side, Split};
@@ -88,6 +89,16 @@ impl Linear {
             return self.forward(x, computation);
         }
         sum_over_ranks(self.with_bias(None, x, computation), self.bias.as_ref().map(weight), ranks)
+    }
+
+    /// The residual stream x plus [`forward_summed`](Self::forward_summed) of `input`.
+    pub fn forward_onto(&self, x: Tensor<2>, input: Tensor<2>, context: &Context) -> Tensor<2> {
+        let Context { computation, ranks, .. } = context;
+        if ranks.size() > 1 || self.adapter.is_some() {
+            return residual(x, self.forward_summed(input, context));
+        }
+        let layer = self.layer(self.bias.as_ref().map(weight), computation);
+        residual_in_product(x, layer.arithmetic.in_region().dtype, |x| layer.forward_onto(input, x))
     }
 
     fn layer(&self, bias: Option<Weight<1>>, computation: &Computation) -> Layer {
@@ -174,6 +185,11 @@ pub fn linear_cost(
             Cost { sent: cost.sent + sent_of_copy(setting, elements), ..cost }
         }
     }
+}
+
+/// Whether the layer of this name adds the residual stream in its product ([`Linear::forward_onto`]).
+pub fn adds_residual(setting: &Setting, tuning: &Tuning, name: &str) -> bool {
+    setting.on_cuda() && setting.stored == setting.element() && setting.tensor == 1 && !tuning.adapts(name)
 }
 
 /// Rows of a table.

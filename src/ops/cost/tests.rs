@@ -36,15 +36,16 @@ fn an_input_that_nobody_holds_is_free_for_the_next_operator() {
 
 #[test]
 fn a_residual_by_hand() {
-    let of = |part: Cost| moments(Cost::residual(&[part]));
-    // After f: 100 kept, f(x) and the sum.
-    assert_eq!(of(Cost { forward: Moment::workspace(110), ..operator() })[1], 120);
+    let of = |part: Cost| moments(Cost::residual(&[part], false));
+    // After f: 100 kept, f(x) and the sum. Where the last product adds x, its result is the sum.
+    let small = Cost { forward: Moment::workspace(110), ..operator() };
+    assert_eq!((of(small)[1], moments(Cost::residual(&[small], true))[1]), (120, 110));
     assert_eq!(of(operator()), [100, 130, 130, 150]);
     // f(x) in half the bytes: its gradient is a cast of 5 bytes.
     assert_eq!(of(Cost { output: 5, ..operator() })[3], 155);
     // g stays while the first of two operators has its turn: 7 + 10 + 450.
     let steep = Cost { backward: Moment::workspace(450), ..operator() };
-    assert_eq!(Cost::residual(&[steep, operator()]).backward.total(), 467);
+    assert_eq!(Cost::residual(&[steep, operator()], false).backward.total(), 467);
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn the_works_of_parts_add_up() {
     assert_eq!((again.forward.bytes, again.backward.bytes), (140.0, 2.0 * (170.0 + 187.0)));
     assert_eq!(again.backward.operations, 20.0);
     // x + f(x) reads both and writes x; where their types differ the gradient is cast.
-    let sum = |output| Cost::residual(&[Cost { output, ..operator() }]).works[OperatorName::Residual];
+    let sum = |output| Cost::residual(&[Cost { output, ..operator() }], false).works[OperatorName::Residual];
     assert_eq!((sum(10).forward.bytes, sum(10).backward.bytes), (30.0, 0.0));
     assert_eq!((sum(5).forward.bytes, sum(5).backward.bytes), (25.0, 15.0));
 }

@@ -150,14 +150,22 @@ fn products_are_added_and_written_into_rows() {
 }
 
 #[test]
-fn a_bias_is_added_to_every_row() {
+fn a_bias_is_added_to_every_row_and_a_tensor_to_all() {
     for (dtype, out) in TYPES {
         let [(lhs, a), (rhs, b)] = sides(1, dtype, [true, false]);
         let bias = [3.0, -1.0, 2.0];
-        let got = product_bias(lhs, rhs, Some(tensor(bias.to_vec(), [3], out)), out, Fp32Math::Exact);
         let product = a.times(&b);
-        let expected = Matrices::from(product.shape, |b, i, j| product.at(b, i, j) + bias[j]);
-        assert_eq!(values(got), rounded(&expected.values, out));
+        let onto = Matrices::new(product.shape, 5);
+        for (with_bias, with_onto) in [(true, false), (false, true), (true, true)] {
+            let of_bias = with_bias.then(|| tensor(bias.to_vec(), [3], out));
+            let added = with_onto.then(|| onto.tensor(out));
+            let got = product_bias(lhs.clone(), rhs.clone(), of_bias, added, out, Fp32Math::Exact);
+            let expected = Matrices::from(product.shape, |b, i, j| {
+                let bias = if with_bias { bias[j] } else { 0.0 };
+                product.at(b, i, j) + bias + if with_onto { onto.at(b, i, j) } else { 0.0 }
+            });
+            assert_eq!(values(got), rounded(&expected.values, out), "{out:?} {with_bias} {with_onto}");
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Tensor};
 use super::gate::{gate, gate_backward, silu_and_gate};
 use crate::ops::Level;
 use crate::ops::dense::{Arithmetic, WeightLayout};
-use crate::ops::product::{plain, product, product_add};
+use crate::ops::product::{plain, product, product_add, product_bias};
 
 /// What forward keeps for backward.
 pub struct Call {
@@ -21,13 +21,14 @@ pub struct Call {
 }
 
 impl Call {
-    /// y and what `level` keeps, from x and W, V and U in the compute type.
+    /// y, added to a tensor where there is one, and what `level` keeps, from x and W, V and U in the compute type.
     pub fn forward(
         x: Tensor<2>,
         weights: [Tensor<2>; 3],
         layout: WeightLayout,
         level: Level,
         arithmetic: Arithmetic,
+        onto: Option<Tensor<2>>,
     ) -> (Tensor<2>, Self) {
         let Arithmetic { dtype, math } = arithmetic;
         let times =
@@ -45,7 +46,7 @@ impl Call {
             }
             Level::Full => (vec![], gate(a, b)),
         };
-        let y = times(h, u);
+        let y = product_bias(plain(h), layout.weight(u.clone()), None, onto, dtype, math);
         (y, Self { x: Some(x), weights, kept, layout, arithmetic })
     }
 

@@ -57,29 +57,43 @@ pub fn swiglu(
     operator: Operator,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
-    let (w, v, u): (Weight, Weight, Weight) = (w.into(), v.into(), u.into());
+    let weights: [Weight; 3] = [w.into(), v.into(), u.into()];
+    if operator == Operator::Custom {
+        return swiglu_onto(x, weights, layout, level, arithmetic, None);
+    }
+    check(&weights);
     let arithmetic = arithmetic.in_region();
-    for (name, t) in [("V", &v), ("U", &u)] {
-        assert_eq!(t.stored.dtype(), w.stored.dtype(), "swiglu: {name} must have the dtype of W");
-    }
-    if operator == Operator::Plain {
-        let _scope = OperatorName::Swiglu.scope();
-        let weight = |t: Weight| {
-            let t = narrow(t.stored, arithmetic.dtype);
-            if layout == WeightLayout::OutIn { t.transpose() } else { t }
-        };
-        let x = narrow(x, arithmetic.dtype);
-        let product = |lhs, rhs| composed_product(OperatorName::Swiglu, lhs, rhs, arithmetic.math);
-        let gate = activation::silu(product(x.clone(), weight(w)));
-        return product(gate * product(x, weight(v)), weight(u));
-    }
+    let _scope = OperatorName::Swiglu.scope();
+    let [w, v, u] = weights.map(|weight| {
+        let weight = narrow(weight.stored, arithmetic.dtype);
+        if layout == WeightLayout::OutIn { weight.transpose() } else { weight }
+    });
+    let x = narrow(x, arithmetic.dtype);
+    let product = |lhs, rhs| composed_product(OperatorName::Swiglu, lhs, rhs, arithmetic.math);
+    let gate = activation::silu(product(x.clone(), w));
+    product(gate * product(x, v), u)
+}
+
+/// As [`swiglu`] of the weights W, V and U, with the result added to a tensor of its shape and type outside of the graph,
+/// by the product with U.
+pub fn swiglu_onto(
+    x: Tensor<2>,
+    weights: [Weight; 3],
+    layout: WeightLayout,
+    level: Level,
+    arithmetic: Arithmetic,
+    onto: Option<Tensor<2>>,
+) -> Tensor<2> {
+    check(&weights);
+    let [w, v, u] = weights;
+    let arithmetic = arithmetic.in_region();
     let mut casts = [w.cast, v.cast, u.cast].into_iter();
     let inputs = [x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch);
     custom_adding(OperatorName::Swiglu, inputs, |inputs, tracked| {
         let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
         let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
         let weights = [w, v, u].map(|stored| Weight::new(stored, casts.next().flatten()).narrow(dtype));
-        let (y, call) = Call::forward(rounded(x, dtype), weights, layout, level, arithmetic);
+        let (y, call) = Call::forward(rounded(x, dtype), weights, layout, level, arithmetic, onto);
         let call = if tracked[1] || tracked[2] { call } else { call.without_x() };
         (y, move |g: Tensor<2>, wanted, _: &mut Earlier<'_>| {
             let [dx, dw, dv, du] = call.backward(rounded(g, dtype), wanted, weight_dtype);
@@ -87,6 +101,12 @@ pub fn swiglu(
                 .map(|gradient| gradient.map(Tensor::into_dispatch))
         })
     })
+}
+
+fn check([w, v, u]: &[Weight; 3]) {
+    for (name, t) in [("V", v), ("U", u)] {
+        assert_eq!(t.stored.dtype(), w.stored.dtype(), "swiglu: {name} must have the dtype of W");
+    }
 }
 
 #[cfg(test)]

@@ -68,11 +68,8 @@ impl Method for Bottleneck {
         let (outputs, inside) = (sizes[1], self.bottleneck as u64);
         let trained = Setting { trained: Trained::ALL, packs: false, ..*setting };
         let through = |sizes| dense::cost(&trained, sizes, true, WeightLayout::OutIn);
-        let own = Cost::residual(&[
-            through([outputs, inside]),
-            gelu::cost(&trained, inside),
-            through([inside, outputs]),
-        ]);
+        let parts = [through([outputs, inside]), gelu::cost(&trained, inside), through([inside, outputs])];
+        let own = Cost::residual(&parts, false);
         Cost::sequence(&[dense::cost(setting, sizes, bias, layout), own])
     }
 

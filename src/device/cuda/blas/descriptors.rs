@@ -170,7 +170,7 @@ impl Descriptors {
                 self.rhs.0,
                 at.lhs as *const c_void,
                 self.lhs.0,
-                at.out as *const c_void,
+                at.sum as *const c_void,
                 self.out.0,
                 to as *mut c_void,
                 self.out.0,

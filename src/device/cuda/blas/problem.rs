@@ -53,7 +53,7 @@ pub struct Problem {
     /// Products of one call, with matrices `batch_stride` apart.
     pub batch: usize,
     pub math: Fp32Math,
-    /// Whether the product is added to what `out` holds.
+    /// Whether the product is added to a tensor that lies as `out` does: what `out` holds, or another one.
     pub accumulate: bool,
     pub epilogue: Epilogue,
 }
@@ -82,6 +82,8 @@ pub struct Addresses {
     pub lhs: u64,
     pub rhs: u64,
     pub out: u64,
+    /// What the product is added to where it accumulates: `out`, or matrices with its layout.
+    pub sum: u64,
     pub vector: u64,
     pub workspace: u64,
 }

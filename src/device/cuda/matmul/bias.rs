@@ -35,6 +35,7 @@ pub fn matmul_bias(
         lhs: Matrix::row(ones, rows, batch).transpose(),
         rhs: Matrix::row(bias, columns, batch),
         out: product.out,
+        onto: None,
         math: Fp32Math::Exact,
         accumulate: true,
     };

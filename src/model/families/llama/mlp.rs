@@ -5,11 +5,13 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::model::language::Context;
-use crate::model::language::parts::{Linear, linear_cost};
+use crate::model::language::parts::{self, Linear, linear_cost};
+use crate::ops::Operator;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
-use crate::ops::swiglu::{self, gated, gated_cost, swiglu};
+use crate::ops::residual::{residual, residual_in_product};
+use crate::ops::swiglu::{self, gated, gated_cost, swiglu, swiglu_onto};
 use crate::ops::tensor_parallel::sum_over_ranks;
 use crate::params::source::Source;
 use crate::params::split::Side;
@@ -36,24 +38,32 @@ impl Mlp {
         }
     }
 
-    /// [batch · sequence, hidden_size] → the same shape.
-    pub fn forward(&self, x: Tensor<2>, context: &Context) -> Tensor<2> {
-        let (x, computation) = (context.copied(x), &context.computation);
+    /// The residual stream plus the MLP of x, [batch · sequence, hidden_size] each.
+    pub fn forward_onto(&self, stream: Tensor<2>, x: Tensor<2>, context: &Context) -> Tensor<2> {
+        let Context { computation, ranks, .. } = context;
+        let x = context.copied(x);
         let linears = [&self.gate_proj, &self.up_proj, &self.down_proj];
         if !linears.iter().all(|linear| linear.is_plain()) {
             let [gate, up] = [linears[0], linears[1]].map(|linear| linear.forward(x.clone(), computation));
-            return self.down_proj.forward_summed(gated(gate, up), context);
+            return self.down_proj.forward_onto(stream, gated(gate, up), context);
         }
-        let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
-        let (ops, level) = (computation.ops, computation.checkpoint.level);
-        let y = swiglu(x, gate, up, down, LAYOUT, level, ops.swiglu, computation.arithmetic);
-        sum_over_ranks(y, None, &context.ranks)
+        let weights = linears.map(|linear| weight(&linear.weight));
+        let (operator, level) = (computation.ops.swiglu, computation.checkpoint.level);
+        let arithmetic = computation.arithmetic.in_region();
+        if operator == Operator::Plain || ranks.size() > 1 {
+            let [gate, up, down] = weights;
+            let y = swiglu(x, gate, up, down, LAYOUT, level, operator, arithmetic);
+            return residual(stream, sum_over_ranks(y, None, ranks));
+        }
+        residual_in_product(stream, arithmetic.dtype, |stream| {
+            swiglu_onto(x, weights, LAYOUT, level, arithmetic, stream)
+        })
     }
 }
 
 /// What an MLP of `hidden` columns with `inner` inside costs.
 pub fn cost(setting: &Setting, tuning: &Tuning, [hidden, inner]: [u64; 2]) -> Cost {
-    if !tuning.packs && !LAYERS.iter().any(|name| tuning.adapts(name)) {
+    if !tuning.opens_swiglu() {
         return swiglu::cost(setting, [hidden, inner], LAYOUT);
     }
     let linear = |layer, sizes| linear_cost(setting, tuning, layer, sizes, false, LAYOUT);
@@ -63,4 +73,10 @@ pub fn cost(setting: &Setting, tuning: &Tuning, [hidden, inner]: [u64; 2]) -> Co
         gated_cost(setting, inner),
         linear((down, Side::Inputs), [inner, hidden]),
     ])
+}
+
+/// Whether the last product adds the residual stream.
+pub fn adds_residual(setting: &Setting, tuning: &Tuning) -> bool {
+    let has_product = tuning.opens_swiglu() || setting.ops.swiglu == Operator::Custom;
+    has_product && parts::adds_residual(setting, tuning, LAYERS[2])
 }
