@@ -18,6 +18,8 @@ pub const NEAR: f64 = 1.1;
 const SAME: f64 = 1.01;
 /// Methods to choose among by the free memory.
 const CHOICES: usize = 4;
+/// What saves less than this share of the memory is no choice: nobody has just that much.
+const SAVED: f64 = 0.01;
 
 /// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most.
 fn on_each(comparison: &Comparison, group: &Group) -> &'static str {
@@ -136,7 +138,10 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
     };
     let points: Vec<[f64; 2]> =
         front.iter().map(|[_, of]| [value(time, of), value("live_peak_bytes", of)].map(f64::ln)).collect();
-    let chosen = choices(&points).into_iter().map(|i| room(&front[i][1])).join(", else ");
+    let chosen = match choices(&points).as_slice() {
+        [only] => name(&front[*only][1]),
+        several => several.iter().map(|i| room(&front[*i][1])).join(", else "),
+    };
     vec![first, second, format!("Take {chosen}.{unlike}")]
 }
 
@@ -166,14 +171,23 @@ fn against_baseline(comparison: &Comparison, candidates: &[&Group], fastest: &Gr
     is_slower(comparison, base, fastest).then(|| format!("The baseline, {name}, takes {times} that time."))
 }
 
-/// The points of a front, logarithms of time and memory by rising time, that a reader chooses among: the first, the last, and
-/// those between with which the time is the least in the mean over the memories that may be free.
+/// The points of a front, logarithms of time and memory by rising time, that a reader chooses among. Of those that save
+/// enough of the one before: the first, the last, and those between with which the time is the least in the mean over the
+/// memories that may be free.
 fn choices(points: &[[f64; 2]]) -> Vec<usize> {
-    let last = points.len() - 1;
-    if points.len() <= CHOICES {
-        return (0..=last).collect();
+    let mut clear: Vec<usize> = Vec::new();
+    for (i, [_, memory]) in points.iter().enumerate() {
+        if clear.last().is_none_or(|before| memory - points[*before][1] <= (1.0 - SAVED).ln()) {
+            clear.push(i);
+        }
     }
-    let with = |between: Vec<usize>| -> Vec<usize> { [vec![0], between, vec![last]].concat() };
+    let last = clear.len() - 1;
+    if clear.len() <= CHOICES {
+        return clear;
+    }
+    let with = |between: Vec<usize>| -> Vec<usize> {
+        [vec![0], between, vec![last]].concat().into_iter().map(|i| clear[i]).collect()
+    };
     // With less memory than one point needs, and as much as the next one does, that one is taken.
     let time = |chosen: &Vec<usize>| -> f64 {
         let steps = chosen.windows(2).map(|pair| (points[pair[0]], points[pair[1]]));
@@ -193,5 +207,8 @@ mod tests {
         let front = [[1.0, 32.0], [2.0, 30.0], [3.0, 8.0], [4.0, 7.5], [5.0, 2.0], [32.0, 1.0]];
         assert_eq!(choices(&front.map(|point| point.map(f64::ln))), [0, 2, 4, 5]);
         assert_eq!(choices(&[[0.0, 1.0], [1.0, 0.0]]), [0, 1]);
+        // Half a percent less, and then one in all.
+        let hardly = [[1.0, 1.65], [2.0, 1.642], [3.0, 1.633], [4.0, 1.63]];
+        assert_eq!(choices(&hardly.map(|point| point.map(f64::ln))), [0, 2]);
     }
 }

@@ -1,5 +1,7 @@
 //! Between Burn's tensors and the device memory behind them.
 
+use std::hint::spin_loop;
+
 use burn::tensor::{DType, Int, Shape, Tensor};
 use burn_cubecl::Cube;
 use burn_cubecl::kernel::into_contiguous;
@@ -7,6 +9,9 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
 const ELSEWHERE: &str = "the inputs of an operator must be on one device";
+/// How often the host asks before it copies, within some microseconds: for about one of them CubeCL's thread also holds the
+/// memory that it allocates.
+const ASKED: usize = 50;
 
 /// The memory of a tensor of a CUDA device that is outside of autodiff's graph.
 pub fn buffer<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
@@ -63,8 +68,11 @@ pub fn within(whole: &CubeTensor, start: usize, shape: Shape, dtype: DType) -> C
 /// without gaps.
 pub fn writable(tensor: CubeTensor) -> CubeTensor {
     let tensor = into_contiguous(tensor);
-    if tensor.can_mut() {
-        return tensor;
+    for _ in 0..ASKED {
+        if tensor.can_mut() {
+            return tensor;
+        }
+        spin_loop();
     }
     let CubeTensor { client, device, dtype, .. } = tensor.clone();
     let packed =
