@@ -212,7 +212,9 @@ impl Cost {
             let end = parts.last_mut().expect("there is one");
             end.backward = end.backward + cast;
         }
-        let branch = Self::chain(&parts, false);
+        // The sum reads x at the end, whether or not the first operator holds it.
+        let holds_input = std::mem::replace(&mut parts[0].holds_input, true);
+        let branch = Self { holds_input, ..Self::chain(&parts, false) };
         if in_product {
             return branch;
         }

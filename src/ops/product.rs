@@ -168,7 +168,8 @@ pub fn product_into<const D: usize>(
 }
 
 /// lhs · rhs, with the bias [n] in every row where there is one, bias and result of `dtype`; and with a tensor of the
-/// result's shape and type where there is one, which stays as it is. cuBLASLt rounds the sum of all once.
+/// result's shape and type where there is one, which stays as it is. cuBLASLt rounds the sum of all once, if it adds the
+/// bias in the same kernel.
 pub fn product_bias(
     lhs: Factor<2>,
     rhs: Factor<2>,

@@ -1,5 +1,5 @@
 //! The residual sum x + y in x's type, whatever type y has: under autocast x, the residual stream, is fp32 and y
-//! is not. Nothing is kept for backward.
+//! is not. It is a kernel of its own, or part of the product that makes y. Nothing is kept for backward.
 
 use burn::tensor::{DType, Tensor};
 
@@ -22,8 +22,8 @@ pub fn residual(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
 }
 
 /// x + f(x) as [`residual`] has it, where `layer` computes f in `dtype` and adds its result to the tensor that it is given,
-/// if any: x outside of the graph, where cuBLASLt can add x in the layer's last product. This reads x once more and saves
-/// writing and reading f(x), and rounds once where a sum of its own rounds twice.
+/// if any: x outside of the graph, where cuBLASLt can add x in the layer's last product. This saves a launch, and writing
+/// and reading f(x); and it rounds once where a sum of its own rounds twice.
 pub fn residual_in_product(
     x: Tensor<2>,
     dtype: DType,
@@ -33,7 +33,7 @@ pub fn residual_in_product(
         return residual(x, layer(None));
     }
     let sum = layer(Some(outside(x.clone())));
-    custom(None, [x.into_dispatch(), sum.into_dispatch()], |[_, sum]| {
+    custom(OperatorName::Residual, [x.into_dispatch(), sum.into_dispatch()], |[_, sum]| {
         (Tensor::from_dispatch(sum), |g: Tensor<2>, [want_x, want_sum]: [bool; 2]| {
             [want_x.then(|| g.clone().into_dispatch()), want_sum.then(|| g.into_dispatch())]
         })

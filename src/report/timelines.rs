@@ -71,7 +71,7 @@ impl Timelines {
         let mut moving: Vec<(usize, Vec<Activity>)> = Vec::new();
         for (i, line) in comparison.lines.iter().enumerate() {
             let Some(row) = line.row else { continue };
-            let file = format!("traces/{}.json.gz", row.key);
+            let file = trace::path(Path::new(""), &row.key).display().to_string();
             let device = row.environment.device.id.as_str();
             let Some(trace) = trace(folder, &row.key) else {
                 missing.extend(line.measured().is_some().then_some((device, file)));

@@ -144,7 +144,7 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             continue;
         }
         write(ROWS, name, &found.bytes)?;
-        let of = |folder: &Path| trace::path(folder, name.trim_end_matches(".json"));
+        let of = |folder: &Path| trace::path(folder, name.strip_suffix(".json").unwrap_or(name));
         let merged = of(&folder);
         match fs::read(of(&found.part.folder)) {
             Ok(trace) => {

@@ -68,13 +68,13 @@ pub fn within_rounding(ours: &Change, reference: &Change, allowed: Allowed) -> R
         // fp16 overflows: both ways come to nothing.
         return diverged(ours).then_some(()).ok_or("the reference diverges, and this does not".into());
     }
-    for Difference { name, of_change, bound, scale } in differences(ours, reference, allowed)? {
-        let within = of_change <= bound;
+    for Difference { name, distance, bound, scale } in differences(ours, reference, allowed)? {
+        let within = distance <= bound;
         // NaN is not.
         if !within {
             return Err(format!(
                 "the change of {name} is off by {:.1e} of itself, allowed {:.1e}",
-                of_change / scale,
+                distance / scale,
                 bound / scale
             ));
         }
@@ -82,19 +82,20 @@ pub fn within_rounding(ours: &Change, reference: &Change, allowed: Allowed) -> R
     Ok(())
 }
 
-/// Whether each change is as near to that in fp32, `exact`, as the reference's: at most half as far again, or within half
-/// as much again as rounding is allowed.
+/// Whether each change is as near to that in fp32, `exact`, as the reference's: at most half as far again and nearer than
+/// no change at all, or within half as much again as rounding is allowed.
 pub fn as_near(ours: &Change, reference: &Change, exact: &Change, allowed: Allowed) -> Result<(), String> {
     let [ours, theirs] = [ours, reference].map(|change| differences(change, exact, allowed));
     for (ours, theirs) in ours?.iter().zip(theirs?) {
-        let within = ours.of_change <= 1.5 * f64::max(theirs.of_change, ours.bound);
+        let as_theirs = f64::min(1.5 * theirs.distance, 0.9 * ours.scale);
+        let within = ours.distance <= f64::max(as_theirs, 1.5 * ours.bound);
         // NaN is not.
         if !within {
             return Err(format!(
                 "the change of {} is off by {:.1e} of itself, that of the plain way by {:.1e}",
                 ours.name,
-                ours.of_change / ours.scale,
-                theirs.of_change / ours.scale
+                ours.distance / ours.scale,
+                theirs.distance / ours.scale
             ));
         }
     }
@@ -104,10 +105,10 @@ pub fn as_near(ours: &Change, reference: &Change, exact: &Change, allowed: Allow
 /// How far the change of a weight matrix is from the reference's, as root mean squares.
 struct Difference {
     name: String,
-    of_change: f64,
+    distance: f64,
     /// What rounding may do.
     bound: f64,
-    /// Of the reference's change.
+    /// Of the reference's change, or a share of the largest one.
     scale: f64,
 }
 
@@ -124,7 +125,7 @@ fn differences(ours: &Change, reference: &Change, allowed: Allowed) -> Result<Ve
         let scale = rms(other).max(1e-3 * typical);
         let of_change = if name.ends_with("k_proj.bias") { allowed.of_key_bias } else { allowed.of_change };
         let bound = of_change * scale + allowed.of_weight * weight;
-        Ok(Difference { name, of_change: rms(&difference), bound, scale })
+        Ok(Difference { name, distance: rms(&difference), bound, scale })
     };
     ours.into_iter().map(of).collect()
 }

@@ -14,8 +14,8 @@ const CANDIDATES: usize = 30;
 
 type Pair = (usize, usize, usize, usize);
 
-/// The first `count` combinations of a seed that a recipe accepts. Also calls `refused` with every combination that was drawn and
-/// is in [`REFUSALS`]; that one is mended and goes on.
+/// The first `count` combinations of a seed that a recipe accepts. Also calls `refused` with every combination that was
+/// drawn and is in [`REFUSALS`]; that one is mended and goes on.
 pub fn draw(seed: u64, count: usize, mut refused: impl FnMut(&Combination)) -> Vec<Combination> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut met: HashSet<Pair> = HashSet::new();

@@ -4,8 +4,8 @@
 //! cargo test --test combinations                                             # on the CPU
 //! cargo test --release --test combinations -- --ignored --nocapture gpu      # on a GPU
 //! ```
-//! `RUNNER_COMBINATIONS` says how many are trained, as `2000`, or which of them, as `17,900..2000`. A number means the
-//! same combination whatever is chosen.
+//! `RUNNER_COMBINATIONS` says how many are trained, as `2000`, or which of them, as `17..18` or `17,900..2000`. On one kind
+//! of device a number means the same combination whatever is chosen.
 //!
 //! Settings that only move data, or compute a block again as it was, must give the same bits, on a GPU up to the order of
 //! additions. The others are held to the rounding of their precision, in units of how far the steps moved each weight. On
@@ -114,7 +114,9 @@ fn chosen(usual: usize) -> Vec<usize> {
         Some((first, end)) => number(first)..number(end),
         None => number(part)..number(part) + 1,
     };
-    text.split(',').flat_map(part).collect()
+    let numbers: Vec<usize> = text.split(',').flat_map(part).collect();
+    assert!(!numbers.is_empty(), "RUNNER_COMBINATIONS = {text:?} chooses none");
+    numbers
 }
 
 fn all(device: &'static str, numbers: &[usize]) {

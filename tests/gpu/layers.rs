@@ -7,6 +7,7 @@ use runner::ops::dense::{
     Arithmetic, Weight, WeightLayout, dense, dense_gelu, dense_onto, dense_side_by_side,
 };
 use runner::ops::gelu::gelu;
+use runner::ops::norm::norm;
 use runner::ops::residual::{residual, residual_in_product};
 use runner::ops::swiglu::swiglu_onto;
 use runner::ops::{Level, Operator};
@@ -150,36 +151,49 @@ fn products_that_add_the_residual_stream() {
         for compute in TYPES {
             for (stored, arithmetic) in settings(compute) {
                 for layout in LAYOUTS {
-                    // Under autocast the stream has another type than the product, and the sum is a kernel of its own.
-                    let x = leaf(gpu, [TOKENS, INPUTS], 1, stored);
+                    // Under autocast the stream has another type than the product, and the sum is a kernel of its own. The
+                    // stream is a result, to whose gradient the norm or the layer adds, as in a block.
+                    let parts = [1, 6].map(|seed| leaf(gpu, [TOKENS, INPUTS], seed, stored));
+                    let stream = || residual(parts[0].clone(), parts[1].clone());
                     let square = |seed| weight(gpu, INPUTS, layout, seed, stored);
                     let (weights, bias) = ([2, 3, 4].map(square), leaf(gpu, [1, INPUTS], 5, stored));
-                    let mut leaves = vec![x.clone(), weights[0].clone(), bias.clone()];
-                    let flat = |biased: bool| biased.then(|| bias.clone().squeeze_dim::<1>(0).into());
-                    // The layer reads what it is added to, as behind a norm.
-                    let inner = || gelu(x.clone(), Operator::Custom);
-                    for biased in [true, false] {
-                        leaves.truncate(if biased { 3 } else { 2 });
+                    let ones = Tensor::<1>::ones([INPUTS], (&gpu.burn(), stored));
+                    let normal = |x: &Tensor<2>| {
+                        norm(x.clone(), ones.clone(), None, 1e-6, arithmetic.dtype, Operator::Custom)
+                    };
+                    for (biased, reads_stream) in [(true, false), (false, false), (false, true)] {
+                        let mut leaves = [&parts[..], &weights[..1]].concat();
+                        leaves.extend(biased.then(|| bias.clone()));
+                        let input = |x: &Tensor<2>| if reads_stream { x.clone() } else { normal(x) };
+                        let layer = |x: &Tensor<2>, onto: Option<Tensor<2>>| {
+                            let bias = biased.then(|| bias.clone().squeeze_dim::<1>(0).into());
+                            dense_onto(input(x), weights[0].clone(), bias, layout, arithmetic, onto)
+                        };
                         let ours = outcome(&leaves, || {
-                            residual_in_product(x.clone(), arithmetic.dtype, |onto| {
-                                let weight = weights[0].clone();
-                                dense_onto(inner(), weight, flat(biased), layout, arithmetic, onto)
-                            })
+                            let x = stream();
+                            residual_in_product(x.clone(), arithmetic.dtype, |onto| layer(&x, onto))
                         });
                         let expected = outcome(&leaves, || {
-                            let y = dense(inner(), weights[0].clone(), flat(biased), layout, arithmetic);
-                            residual(x.clone(), y)
+                            let x = stream();
+                            residual(x.clone(), layer(&x, None))
                         });
-                        let name = format!("x + layer, {layout:?} biased {biased} stored {stored:?}");
+                        let of = if reads_stream { "x" } else { "norm(x)" };
+                        let name = format!("x + layer({of}), {layout:?} biased {biased} stored {stored:?}");
                         compare(checks, &name, compute, &ours, &expected);
                     }
-                    leaves = std::iter::once(&x).chain(&weights).cloned().collect();
-                    let gated = |onto: Option<Tensor<2>>| {
+                    let leaves = [&parts[..], &weights[..]].concat();
+                    let gated = |x: &Tensor<2>, onto: Option<Tensor<2>>| {
                         let weights = weights.clone().map(Weight::from);
-                        swiglu_onto(inner(), weights, layout, Level::Elementwise, arithmetic, onto)
+                        swiglu_onto(normal(x), weights, layout, Level::Elementwise, arithmetic, onto)
                     };
-                    let ours = outcome(&leaves, || residual_in_product(x.clone(), arithmetic.dtype, gated));
-                    let expected = outcome(&leaves, || residual(x.clone(), gated(None)));
+                    let ours = outcome(&leaves, || {
+                        let x = stream();
+                        residual_in_product(x.clone(), arithmetic.dtype, |onto| gated(&x, onto))
+                    });
+                    let expected = outcome(&leaves, || {
+                        let x = stream();
+                        residual(x.clone(), gated(&x, None))
+                    });
                     let name = format!("x + SwiGLU, {layout:?} stored {stored:?}");
                     compare(checks, &name, compute, &ours, &expected);
                 }

@@ -198,7 +198,7 @@ impl Blas {
 
     /// The fastest of the algorithms, found by computing the problem with each. An output that is to be
     /// overwritten serves as the trials' output, since the product that was asked for still follows; one that
-    /// is to be added to stays as it is, and the trials write to scratch memory. `None` without that memory.
+    /// is to be added to in place stays as it is, and the trials write to scratch memory. `None` without that memory.
     ///
     /// # Safety
     /// As [`matmul`](Self::matmul).
@@ -210,7 +210,7 @@ impl Blas {
         at: &Addresses,
         stream: CUstream,
     ) -> Option<Fastest> {
-        let scratch = match problem.accumulate {
+        let scratch = match problem.accumulate && at.sum == at.out {
             true => Some(Block::new(problem.out_bytes()).ok()?),
             false => None,
         };

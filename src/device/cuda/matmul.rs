@@ -27,7 +27,7 @@ pub enum Output {
     New(DType),
     /// Added to this tensor, whose buffer is used again when nobody else holds it.
     AddTo(CubeTensor),
-    /// The sum with this tensor as a new one of its type and shape, rounded once.
+    /// The sum with this tensor as a new one of its type and shape.
     Onto(CubeTensor),
     /// Written into these rows and columns (`None`: all of them) of every matrix of this tensor, or added to them;
     /// its buffer is used again when nobody else holds it.

@@ -79,11 +79,9 @@ pub fn read_chrome_trace(file: &[u8]) -> Result<Vec<Activity>, String> {
         dur: f64,
         args: Arguments,
     }
-    let mut text = String::new();
-    GzDecoder::new(file)
-        .read_to_string(&mut text)
-        .map_err(|e| format!("it is not compressed by gzip: {e}"))?;
-    let trace: Trace = serde_json::from_str(&text).map_err(|e| format!("it is no Chrome trace: {e}"))?;
+    let mut text = Vec::new();
+    GzDecoder::new(file).read_to_end(&mut text).map_err(|e| format!("it is not compressed by gzip: {e}"))?;
+    let trace: Trace = serde_json::from_slice(&text).map_err(|e| format!("it is no Chrome trace: {e}"))?;
     let read = |(i, event): (usize, Value)| {
         let event: Event = serde_json::from_value(event).map_err(|e| format!("its event {i}: {e}"))?;
         // Up to here a double holds every nanosecond.

@@ -88,10 +88,11 @@ fn what_is_not_turned_stays_in_memory_that_is_new() {
         let expected = values.clone().slice([0..tokens, d..d + rest]);
         // Counted on the device, so that the host runs ahead of CubeCL's thread.
         let mut wrong = Tensor::<2>::zeros([tokens, rest], &values.device()).cast(FloatDType::F32);
-        for _ in 0..20_000 {
-            // Exact, and in memory of its own.
-            let new = values.clone() * 1.0;
-            wrong = wrong + turned(new).not_equal(expected.clone()).float().cast(FloatDType::F32);
+        for i in 0..20_000 {
+            // Exact, in memory of its own, and not what an earlier turn has left there.
+            let by = f64::from(1 << (i % 7));
+            let lost = turned(values.clone() * by).not_equal(expected.clone() * by);
+            wrong = wrong + lost.float().cast(FloatDType::F32);
         }
         let wrong: f64 = wrong.sum().into_scalar::<f32>().into();
         bench.holds(&format!("{wrong} values were lost"), wrong == 0.0);

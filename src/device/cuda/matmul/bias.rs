@@ -1,5 +1,5 @@
 //! Products with a bias: in the product's own kernel where cuBLASLt has one for the types, else by a second product
-//! with a vector of ones.
+//! with a vector of ones, which rounds the sum again.
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
