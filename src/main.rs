@@ -113,7 +113,7 @@ fn measure<E: Executor>(
             tell(format!("nothing was left to measure; the report stays as it is: {why}"));
         }
     }
-    if args.trace {
+    if args.trace && store.has_traces() {
         tell(format!("`runner profile {}` shows where the time of a step went", store.folder().display()));
     }
     tell(summary);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use itertools::Itertools;
-use miette::{IntoDiagnostic, Report, Result};
+use miette::{Report, Result, miette};
 
 use super::SetArgs;
 use crate::recipe::Recipe;
@@ -48,7 +48,13 @@ pub fn run_cells(
     trace: bool,
 ) -> Result<Summary> {
     if trace {
-        store.keep_traces().into_diagnostic()?;
+        store.keep_traces().map_err(|e| {
+            miette!(
+                help = "move what is in its way, or choose another results folder with --results",
+                "cannot make the folder of the traces in {}: {e}",
+                store.folder().display()
+            )
+        })?;
     }
     let cancel = run::install_interrupt()?;
     run::run_cells(

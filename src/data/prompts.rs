@@ -80,6 +80,6 @@ impl Prompts {
     /// The text of new tokens, without the one that ended them.
     pub fn text(&self, new: &[u32]) -> String {
         let new = self.request.end.and_then(|end| new.strip_suffix(&[end])).unwrap_or(new);
-        self.tokenizer.decode(new).unwrap_or_default()
+        self.tokenizer.decode(new)
     }
 }

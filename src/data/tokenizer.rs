@@ -10,6 +10,8 @@ use tokenizers::{AddedToken, Tokenizer as Inner};
 
 use super::DataError;
 
+/// Stands for a token that the vocabulary does not have.
+const UNKNOWN: &str = "\u{fffd}";
 /// Stands between documents in GPT-2's and Qwen's vocabularies, and in trained ones.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 /// All bytes and [`END_OF_TEXT`].
@@ -113,16 +115,16 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of tokens, special ones included.
-    ///
-    /// # Errors
-    /// When a token is not in the vocabulary.
-    pub fn decode(&self, tokens: &[u32]) -> Result<String, DataError> {
-        if let Some(token) = tokens.iter().find(|token| self.inner.id_to_token(**token).is_none()) {
-            return Err(DataError::new(format!("token {token} is not in the tokenizer's vocabulary")));
-        }
-        let text = self.inner.decode(tokens, false);
-        text.map_err(|e| DataError::new(format!("cannot decode tokens: {e}")))
+    /// The text of tokens, special ones included. A token outside of the vocabulary, which a model with more rows can
+    /// generate, is �.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        let is_known = |token: &u32| self.inner.id_to_token(*token).is_some();
+        let text =
+            |known: &[u32]| self.inner.decode(known, false).unwrap_or_else(|_| UNKNOWN.repeat(known.len()));
+        tokens
+            .chunk_by(|a, b| is_known(a) == is_known(b))
+            .map(|run| if is_known(&run[0]) { text(run) } else { UNKNOWN.repeat(run.len()) })
+            .collect()
     }
 
     /// Rows that an embedding needs: one more than the largest token.
@@ -220,12 +222,14 @@ mod tests {
         assert_eq!(tokenizer.vocab_size(), 300);
         for text in ["The fox jumps.", "  two  spaces\n\n", "naïve 東京 🦊", ""] {
             let tokens = tokenizer.encode(text).unwrap();
-            assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
+            assert_eq!(tokenizer.decode(&tokens), text);
         }
         assert!(tokenizer.encode("jumps over").unwrap().len() < "jumps over".len());
         let end = tokenizer.end_of_text().unwrap();
         assert_eq!(tokenizer.encode("a<|endoftext|>").unwrap().last(), Some(&end));
-        assert!(tokenizer.decode(&[300]).unwrap_err().to_string().contains("token 300"));
+        let fox = tokenizer.encode("fox").unwrap();
+        let unknown = [&fox[..], &[300, 4000], &fox[..]].concat();
+        assert_eq!(tokenizer.decode(&unknown), "fox��fox");
     }
 
     #[test]
@@ -281,7 +285,7 @@ mod tests {
         std::fs::write(&path, saved.to_string()).unwrap();
         let tokenizer = Tokenizer::load(&path).unwrap();
         let text = "It's 1234  foxes:\n\n  naïve!";
-        assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()).unwrap(), text);
+        assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
     }
 
     #[test]

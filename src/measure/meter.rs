@@ -158,7 +158,15 @@ pub trait Meter {
 /// The first loss that is not finite.
 pub fn divergence(losses: &[f64]) -> Option<Stop> {
     let step = losses.iter().position(|loss| !loss.is_finite())?;
-    Some(diverged(&format!("the loss of step {} was {}", step + 1, losses[step])))
+    let what = format!("the loss of step {} was {}", step + 1, losses[step]);
+    Some(match step {
+        0 => Stop::Diverged {
+            reason: format!(
+                "{what}, before any update: check that the weights are finite, or set a precision.compute with a wider range"
+            ),
+        },
+        _ => diverged(&what),
+    })
 }
 
 /// The stop of training in which this was not finite, with what to change.

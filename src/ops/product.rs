@@ -51,6 +51,13 @@ impl<const D: usize> Factor<D> {
         Self { columns: Some(columns), ..self }
     }
 
+    /// The size of what is multiplied, in rows (D − 2) or in columns (D − 1).
+    fn outer(&self, place: usize) -> usize {
+        let stored = if self.transposed { 2 * D - 3 - place } else { place };
+        let part = if stored == D - 2 { &self.rows } else { &self.columns };
+        part.as_ref().map_or(self.tensor.dims()[stored], Range::len)
+    }
+
     /// Whether the CPU's kernel multiplies it for a result of this type.
     fn is_for_kernel(&self, dtype: DType) -> bool {
         dtype == DType::F32 && !on_cuda(&self.tensor)
@@ -211,8 +218,14 @@ fn operands<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> [Te
 /// lhs · rhs without cuBLASLt.
 fn composed<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> Tensor<D> {
     let has_kernel = lhs.is_for_kernel(dtype);
-    let [lhs, rhs] = operands(lhs, rhs, dtype);
-    if has_kernel { cpu::product(lhs, rhs, None) } else { lhs.matmul(rhs) }
+    // Burn adds up the products of a vector in fp16.
+    let is_vector = [lhs.outer(D - 2), rhs.outer(D - 1)].contains(&1);
+    let widened = dtype == DType::F16 && !on_cuda(&lhs.tensor) && is_vector;
+    let [lhs, rhs] = operands(lhs, rhs, if widened { DType::F32 } else { dtype });
+    match has_kernel || widened {
+        true => narrow(cpu::product(lhs, rhs, None), dtype),
+        false => lhs.matmul(rhs),
+    }
 }
 
 /// lhs · rhs inside of the graph, for the operator `name` composed of Burn's own: a node of its own, with the same
@@ -223,7 +236,8 @@ pub fn composed_product<const D: usize>(
     rhs: Tensor<D>,
     math: Fp32Math,
 ) -> Tensor<D> {
-    if !on_cuda(&lhs) && lhs.dtype() != DType::F32 {
+    let is_vector = lhs.dtype() == DType::F16 && [lhs.dims()[D - 2], rhs.dims()[D - 1]].contains(&1);
+    if !on_cuda(&lhs) && lhs.dtype() != DType::F32 && !is_vector {
         return lhs.matmul(rhs);
     }
     custom(name, [lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {

@@ -80,7 +80,9 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
 fn caveat(a: &Compared, b: &Compared, both: &[(usize, usize)]) -> String {
     let sides = [both.iter().map(|(i, _)| *i).collect::<Vec<_>>(), both.iter().map(|(_, j)| *j).collect()];
     let [(of_a, fewest_a), (of_b, fewest_b)] = [(a, &sides[0]), (b, &sides[1])].map(|(side, lines)| {
-        let fewest = lines.iter().map(|&i| side.comparison.lines[i].measurements().count()).min();
+        let processes = lines.iter().map(|&i| side.comparison.lines[i].measurements().count());
+        // Cells that were not measured have no times.
+        let fewest = processes.filter(|count| *count > 0).min();
         (builds(&side.comparison, lines), fewest.unwrap_or_default())
     });
     let mut out = String::new();

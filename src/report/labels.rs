@@ -147,7 +147,21 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
         short_label(tacit, keys, s)
     });
     let shared = shared.max_by_key(String::len).unwrap_or_default();
-    (chosen.into_iter().map(|(_, label)| label.clone()).collect(), shared)
+    let labels: Vec<String> = chosen.into_iter().map(|(_, label)| label.clone()).collect();
+    (told_apart(labels, keys, methods), shared)
+}
+
+/// The labels; behind those that are the same, as of files of one name in several folders, what differs in full.
+fn told_apart(labels: Vec<String>, keys: &[String], methods: &[&Settings]) -> Vec<String> {
+    let apart = |(label, of): (&String, &&Settings)| {
+        let alike = labels.iter().zip(methods).filter(|(other, _)| *other == label);
+        let alike: Vec<&&Settings> = alike.map(|(_, settings)| settings).collect();
+        let differs = |key: &&String| !alike.iter().map(|settings| settings.get(*key)).all_equal();
+        let values = keys.iter().filter(differs).filter_map(|key| of.get(key).map(text::value));
+        let values: Vec<String> = values.collect();
+        if values.is_empty() { label.clone() } else { format!("{label} ({})", values.join(", ")) }
+    };
+    labels.iter().zip(methods).map(apart).collect()
 }
 
 /// [`label`] without keys that have no effect, those that say how is measured, and defaults that go without saying: our own

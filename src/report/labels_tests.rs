@@ -147,3 +147,11 @@ fn shapes_and_methods() {
     let limit = keys(&["measure.memory_limit"]);
     assert_eq!(label(limit.iter().collect(), &limit, &settings()), "no memory limit");
 }
+
+#[test]
+fn files_of_one_name_are_told_apart_by_their_paths() {
+    let of = |path: &str| crate::words::flatten(&json!({ "model": { "kind": "gpt2", "weights": path } }));
+    let three = [of("a/final"), of("b/final"), of("c/other")];
+    let (labels, _) = methods(&keys(&["model.weights"]), &three.iter().collect::<Vec<_>>());
+    assert_eq!(labels, ["final weights (a/final)", "final weights (b/final)", "other weights"]);
+}

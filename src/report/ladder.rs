@@ -6,7 +6,7 @@ use super::document::{Element, Table};
 use super::frame::{EQUAL_LOSS, Frame};
 use super::table::Comparison;
 use crate::recipe::Stage;
-use crate::words::text::ratio;
+use crate::words::text::{and, ratio};
 
 /// Counts that differ by less than this share are not reported as a change.
 const SAME: f64 = 0.05;
@@ -64,7 +64,7 @@ impl<'c> Ladder<'c> {
 
     fn table(&self) -> Option<Table> {
         let &first = self.measured.first()?;
-        self.comparison.table_with("ladder", |stage| {
+        self.comparison.table_in_order("ladder", |stage| {
             let before = self.measured.iter().rev().find(|&&before| before < stage);
             let own = match before {
                 None => "–".into(),
@@ -87,11 +87,13 @@ impl<'c> Ladder<'c> {
         };
         let Stage { stage: name, why } = &self.stages[stage];
         let first = self.measured[0];
+        let of_before =
+            if before + 1 == stage { "the stage before".into() } else { format!("stage {}", before + 1) };
         let own = match self.differ(stage, before) {
             true => {
-                format!("{} the real tokens a second of the stage before", ratio(self.gain(stage, before)))
+                format!("{} the real tokens a second of {of_before}", ratio(self.gain(stage, before)))
             }
-            false => "no clear difference to the stage before".into(),
+            false => format!("no clear difference to {of_before}"),
         };
         let total = match self.differ(stage, first) {
             true => format!("{} the real tokens a second of the first", ratio(self.gain(stage, first))),
@@ -152,6 +154,15 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
             ratio(slow / fast)
         )
     });
+    let missing = (0..ladder.stages.len()).filter(|stage| !ladder.measured.contains(stage));
+    let missing: Vec<String> = missing.map(|stage| format!("{:?}", ladder.stages[stage].stage)).collect();
+    let (all, left_out) = match missing.as_slice() {
+        [] => ("All stages", String::new()),
+        missing => {
+            let has = if missing.len() == 1 { "has" } else { "have" };
+            ("The other stages", format!(" {} {has} no result.", and(missing)))
+        }
+    };
     let name = &ladder.stages[first].stage;
     let together = match ladder.differ(last, first) {
         true => {
@@ -169,14 +180,14 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
             });
             let gain = ratio(ladder.gain(last, first));
             format!(
-                "All stages together train on {gain} the real tokens a second of {name}, {is} instead of {was}"
+                "{all} together train on {gain} the real tokens a second of {name}, {is} instead of {was}"
             )
         }
-        false => format!(
-            "All stages together train on no clearly different number of real tokens a second than {name}"
-        ),
+        false => {
+            format!("{all} together train on no clearly different number of real tokens a second than {name}")
+        }
     };
-    Some(format!("{together}; {largest}.{learned}"))
+    Some(format!("{together}; {largest}.{learned}{left_out}"))
 }
 
 /// Nothing without `[[report.ladder]]`.
@@ -267,5 +278,31 @@ why = "The loop waited."
         let recipe = language_recipe("");
         let comparison = Comparison::new(&recipe, &[]);
         assert!(elements(&comparison).is_empty());
+    }
+
+    /// Stages stand in their order also where one goes back to an earlier size, and those without a result are named.
+    #[test]
+    fn stages_keep_their_order_and_those_without_a_result_are_named() {
+        let sizes = LADDER.replace("\"data.num_workers\" = [0, 1]", "\"train.batch_size\" = [4, 8, 2]");
+        let third = "[[report.ladder]]\nstage = \"less\"\nwhy = \"Fewer at once.\"\n";
+        let recipe = language_recipe(&format!("{sizes}{third}"));
+        let row = |cell| loading_row(cell, 2.0, &[500, 500], 1000, 0);
+        let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
+        let mut comparison = Comparison::new(&recipe, &rows);
+        comparison.add_traces(&Timelines::default());
+        let Some(Element::Table(table)) = elements(&comparison).into_iter().nth(1) else {
+            panic!("no table")
+        };
+        let stages: Vec<&str> = table.rows.iter().map(|row| row[0].as_str()).collect();
+        assert_eq!(stages, ["1. plain", "2. prefetching", "3. less"]);
+        assert!(sentence(&comparison).unwrap().starts_with("All stages together"));
+
+        let without = [rows[0].clone(), rows[2].clone()];
+        let mut comparison = Comparison::new(&recipe, &without);
+        comparison.add_traces(&Timelines::default());
+        let said = sentence(&comparison).unwrap();
+        assert!(said.starts_with("The other stages together"), "{said}");
+        assert!(said.ends_with("\"prefetching\" has no result."), "{said}");
+        assert!(text(&elements(&comparison)).contains("no clear difference to stage 1"));
     }
 }

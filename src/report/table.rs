@@ -179,10 +179,29 @@ impl<'a> Comparison<'a> {
         self.table_with(name, |line| self.naming(line))
     }
 
-    /// A table of `tables.toml` with other texts before a line's numbers.
+    /// A table of `tables.toml` with other texts before a line's numbers. Cells of one shape stand together, also those of
+    /// different tables of the grid.
     pub fn table_with(
         &self,
         name: &str,
+        texts: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Option<Table> {
+        self.table_by(name, |line| self.lines[line].shape, texts)
+    }
+
+    /// As [`table_with`](Self::table_with), in the order of the cells.
+    pub fn table_in_order(
+        &self,
+        name: &str,
+        texts: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Option<Table> {
+        self.table_by(name, |line| line, texts)
+    }
+
+    fn table_by(
+        &self,
+        name: &str,
+        order: impl Fn(usize) -> usize,
         texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
         let Defined { of, caption, notes, columns } = Defined::named(name);
@@ -197,8 +216,7 @@ impl<'a> Comparison<'a> {
             name => name,
         };
         let columns: Vec<&str> = columns.iter().map(column).unique().collect();
-        // Cells of one shape stand together, also those of different tables of the grid.
-        let lines = self.having(of).sorted_by_key(|&line| self.lines[line].shape);
+        let lines = self.having(of).sorted_by_key(|&line| order(line));
         Table::new(&caption, lines.map(|line| (texts(line), line)), &self.frame, &columns)
     }
 

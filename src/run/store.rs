@@ -222,6 +222,10 @@ impl Store {
         fs::create_dir_all(self.folder.join(trace::FOLDER))
     }
 
+    pub fn has_traces(&self) -> bool {
+        fs::read_dir(self.folder.join(trace::FOLDER)).is_ok_and(|mut traces| traces.next().is_some())
+    }
+
     pub(super) fn rows(&self) -> PathBuf {
         self.folder.join(ROWS)
     }

@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ use crate::optim::Kept;
 use crate::recipe::Cell;
 use crate::row::contents::Contents;
 use crate::row::key;
-use crate::words::files::write_folder;
+use crate::words::files::{remove_folder, remove_unfinished, write_folder};
 
 const PROGRESS: &str = "progress.toml";
 const OPTIMIZER: &str = "optimizer.bin";
@@ -66,21 +67,35 @@ impl States {
         Self { folder, every, cell: key(&cell.to_json(), &cell.device_id().info().name, &inputs) }
     }
 
-    /// The folders of states, with their steps; also of one that was removed in part.
-    fn all(&self) -> Vec<(usize, PathBuf)> {
+    /// What is called as states are, with their steps.
+    fn called(&self) -> impl Iterator<Item = (usize, PathBuf)> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let step =
             |path: PathBuf| Some((path.file_name()?.to_str()?.strip_prefix(STEP)?.parse().ok()?, path));
-        entries.filter_map(|entry| step(entry.path())).collect()
+        entries.filter_map(move |entry| step(entry.path()))
+    }
+
+    /// The folders of states, with their steps.
+    fn all(&self) -> Vec<(usize, PathBuf)> {
+        self.called().filter(|(_, path)| is_state(path)).collect()
     }
 
     /// The last state, if there is one.
     ///
     /// # Errors
-    /// When it cannot be read, or belongs to another cell or build; says what to do.
+    /// When it cannot be read, belongs to another cell or build, or its folder holds something else that is called as a state;
+    /// says what to do.
     pub fn last(&self) -> Result<Option<State>, String> {
-        let whole = self.all().into_iter().filter(|(_, path)| path.join(PROGRESS).exists());
-        let Some((_, folder)) = whole.max() else { return Ok(None) };
+        if let Some((_, other)) = self.called().find(|(_, path)| !is_state(path)) {
+            return Err(format!(
+                "{} is no state that the runner has saved, and states have such names: name another folder in save.state, \
+                 or move it",
+                other.display()
+            ));
+        }
+        // Of runs that were killed while they wrote or removed a state.
+        remove_unfinished(&self.folder, Duration::ZERO);
+        let Some((_, folder)) = self.all().into_iter().max() else { return Ok(None) };
         let start_anew = format!("remove {} to train from the beginning", self.folder.display());
         let text = fs::read_to_string(folder.join(PROGRESS));
         let progress: Progress = text
@@ -128,10 +143,7 @@ impl States {
             written.and_then(|()| out.flush())?;
             fs::write(folder.join(PROGRESS), toml::to_string(progress).map_err(io::Error::other)?)
         })?;
-        before
-            .into_iter()
-            .filter(|(_, path)| *path != folder)
-            .try_for_each(|(_, path)| fs::remove_dir_all(path))
+        before.into_iter().filter(|(_, path)| *path != folder).try_for_each(|(_, path)| remove_folder(&path))
     }
 
     /// Removes what a cell that has ended no longer needs.
@@ -139,11 +151,15 @@ impl States {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
-        self.all().into_iter().try_for_each(|(_, path)| fs::remove_dir_all(path))?;
+        self.all().into_iter().try_for_each(|(_, path)| remove_folder(&path))?;
         // It stays if it holds other files.
         let _ = fs::remove_dir(&self.folder);
         Ok(())
     }
+}
+
+fn is_state(path: &Path) -> bool {
+    path.join(PROGRESS).exists()
 }
 
 /// Why something that the recipe saves is not there.

@@ -156,6 +156,26 @@ fn a_state_of_another_cell_is_refused() {
 }
 
 /// What was saved is what the next training begins with.
+/// Folders of others that are called as states are stay, and what killed runs left unfinished goes.
+#[test]
+fn only_own_states_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cell = cell(folder.path(), GPT2, ADAMW, "");
+    let state = folder.path().join("state");
+    for part in ["step-3", ".writing-killed.tmp"] {
+        fs::create_dir_all(state.join(part)).unwrap();
+        fs::write(state.join(part).join("file"), "precious").unwrap();
+    }
+    let states = States::of(&cell, (state.clone(), 2));
+    let reason = states.last().err().expect("it is refused");
+    assert!(reason.contains("step-3 is no state") && reason.contains("another folder"), "{reason}");
+    fs::rename(state.join("step-3"), state.join("mine-3")).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    run(&cell, None).expect("it ends");
+    let left: Vec<_> = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["mine-3"]);
+}
+
 #[test]
 fn saved_weights_are_read_back() {
     for (model, offload) in [(GPT2, ""), (QWEN2, ""), (QWEN2, "[offload]\nstrategy = \"overlap\"\n")] {

@@ -72,12 +72,29 @@ pub fn check_writable(folder: &Path) -> io::Result<()> {
     write_whole(parents.into_iter().find(|parent| parent.exists()).unwrap_or(Path::new("/")), None, b"")
 }
 
+/// Removes a folder that is there whole or not at all: it is renamed first, so what a run that is killed leaves counts as
+/// unfinished.
+///
+/// # Errors
+/// When it cannot be renamed or removed.
+pub fn remove_folder(folder: &Path) -> io::Result<()> {
+    let parent = folder.parent().unwrap_or(Path::new("."));
+    let aside = tempfile::Builder::new().prefix(".writing-").suffix(UNFINISHED).tempdir_in(parent)?;
+    fs::rename(folder, aside.path().join("before"))?;
+    aside.close()
+}
+
 /// Removes what dead runs left unfinished. A run that is alive now has younger files.
 pub fn remove_stale(folder: &Path) {
+    remove_unfinished(folder, STALE);
+}
+
+/// Removes what was left unfinished longer ago than `age`.
+pub fn remove_unfinished(folder: &Path, age: Duration) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let unfinished = entry.file_name().to_string_lossy().ends_with(UNFINISHED);
-        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-        if unfinished && age.is_some_and(|age| age > STALE) {
+        let since = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+        if unfinished && since.is_some_and(|since| since > age) {
             let path = entry.path();
             // Only tidiness: what cannot be removed disturbs nothing.
             let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };

@@ -97,7 +97,11 @@ impl ConfigFile {
     pub fn model<F: Family>(&self, folder: &Path) -> Result<F::Config, String> {
         let kind = self.kind();
         if kind != F::KIND {
-            return Err(format!("{} holds a {kind} model; write kind = \"{kind}\"", folder.display()));
+            let advice = match Model::LANGUAGE.contains(&kind) {
+                true => format!("write kind = \"{kind}\""),
+                false => format!("supported are {}", Model::LANGUAGE.join(", ")),
+            };
+            return Err(format!("{} holds a {kind} model; {advice}", folder.display()));
         }
         let missing = |missing: Vec<Dimension>| format!("the key `{}` is missing", missing[0].1);
         self.written::<F>()

@@ -175,3 +175,25 @@ fn a_part_must_lie_in_the_matrix() {
     let a = Matrices::new([1, 8, 5], 1).tensor::<2>(DType::F32);
     product(plain(a.clone()).rows(4..9), transpose(a), DType::F32, Fp32Math::Exact);
 }
+
+/// Ones, of which fp16 counts no further than 2048, and a sum that it holds.
+#[test]
+fn half_precision_vectors_are_added_up_in_fp32() {
+    let inner = 4096;
+    let of = |shape: [usize; 2]| tensor::<2>(vec![1.0; shape[0] * shape[1]], shape, DType::F16);
+    for [rows, columns] in [[1, 3], [3, 1], [1, 1], [2, 3]] {
+        let expected = vec![inner as f64; rows * columns];
+        let (lhs, rhs) = (of([rows, inner]), of([inner, columns]));
+        let got = product(plain(lhs.clone()), plain(rhs.clone()), DType::F16, Fp32Math::Exact);
+        assert_eq!((got.dtype(), values(got)), (DType::F16, expected.clone()), "{rows} x {columns}");
+        let across = product(
+            transpose(lhs.clone().transpose()),
+            transpose(rhs.clone().transpose()),
+            DType::F16,
+            Fp32Math::Exact,
+        );
+        assert_eq!(values(across), expected);
+        let plain_way = composed_product(OperatorName::Linear, lhs, rhs, Fp32Math::Exact);
+        assert_eq!(values(plain_way), expected);
+    }
+}

@@ -53,8 +53,10 @@ pub fn read(config: &Config, folder: &Path) -> Result<Lora, String> {
     }
     let rank = config.get("r").as_u64().filter(|r| *r > 0);
     let alpha = config.get("lora_alpha").as_f64().filter(|alpha| *alpha > 0.0);
+    // PEFT writes the paths of few layers in full. That all layers of a name are adapted is checked with the matrices.
+    let last = |path: &str| path.rsplit('.').next().map(String::from);
     let names = |value: &Value| match value {
-        Value::Array(names) => names.iter().map(|name| name.as_str().map(String::from)).collect(),
+        Value::Array(names) => names.iter().map(|name| name.as_str().and_then(last)).collect(),
         _ => None,
     };
     let targets: Option<BTreeSet<String>> = names(config.get("target_modules"));

@@ -13,6 +13,17 @@ pub(super) fn check(cell: &Cell) -> Checked {
         "[generate] continues text, and data.corpus = \"random\" has no tokenizer to read it",
         "write corpus = \"generated\" or a path under [data], or remove [generate]",
     )?;
+    let (new, before) = (generate.max_new_tokens, 1 + cell.tuning().virtual_count());
+    let positions = cell.model.decoder().map_or(usize::MAX, |shape| shape.max_positions);
+    Rule::refuse_if(
+        new.saturating_add(before) > positions,
+        &["generate.max_new_tokens", "model.max_position_embeddings"],
+        format!(
+            "generate.max_new_tokens = {new} leaves no room for a prompt: the model has {positions} positions, virtual tokens \
+             included"
+        ),
+        "lower generate.max_new_tokens",
+    )?;
     Rule::refuse_if(
         !cell.parallel.is_alone(),
         &["generate", "parallel"],
