@@ -67,8 +67,12 @@ fn table(content: &document::Table, style: TableStyle, text: fn(&String) -> Stri
 fn notes(comparison: &Comparison, header: &[String]) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(labels::size_note(comparison));
-    let columns =
-        [("×", "×: ratio to the baseline"), ("est./peak", "est./peak: estimated over measured peak")];
+    let ratio = match comparison.with_samplers() {
+        // Their steps do unequal work.
+        true => "×: ratio to the baseline, of times for each real token",
+        false => "×: ratio to the baseline",
+    };
+    let columns = [("×", ratio), ("est./peak", "est./peak: estimated over measured peak")];
     let is_there = |(begin, _): &(&str, &str)| header.iter().any(|heading| heading.starts_with(begin));
     let columns = columns.iter().filter(|column| is_there(column)).map(|(_, note)| *note).join("; ");
     notes.extend(Some(columns).filter(|columns| !columns.is_empty()));
