@@ -17,6 +17,8 @@ use super::feed::Feed;
 use super::training::{Standing, Training};
 use crate::measure::Measured;
 use crate::optim::Kept;
+use crate::params::save::WEIGHTS;
+use crate::params::weights::TensorFile;
 use crate::recipe::Cell;
 use crate::row::contents::Contents;
 use crate::row::key;
@@ -97,11 +99,12 @@ impl States {
         remove_unfinished(&self.folder, Duration::ZERO);
         let Some((_, folder)) = self.all().into_iter().max() else { return Ok(None) };
         let start_anew = format!("remove {} to train from the beginning", self.folder.display());
-        let text = fs::read_to_string(folder.join(PROGRESS));
-        let progress: Progress = text
-            .map_err(|e| e.to_string())
-            .and_then(|text| toml::from_str(&text).map_err(|e| e.to_string()))
-            .map_err(|e| format!("the state in {} cannot be read: {e}; {start_anew}", folder.display()))?;
+        let unread =
+            |e: String| format!("the state in {} cannot be read: {e}; {start_anew}", folder.display());
+        let text = fs::read_to_string(folder.join(PROGRESS)).map_err(|e| e.to_string());
+        let progress = text.and_then(|text| toml::from_str(&text).map_err(|e| e.to_string()));
+        let progress: Progress = progress.map_err(unread)?;
+        TensorFile::open(&folder.join(WEIGHTS)).map_err(|_| unread(format!("its {WEIGHTS} is damaged")))?;
         if progress.cell != self.cell {
             return Err(format!(
                 "the state in {} belongs to a cell with other settings, input files or device; name another folder in \

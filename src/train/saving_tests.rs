@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::*;
 use crate::measure::Measurement;
-use crate::params::save::WEIGHTS;
 use crate::params::weights::Weights;
 use crate::recipe::{Recipe, Source};
 use crate::train::train;
@@ -151,8 +150,13 @@ fn a_state_of_another_cell_is_refused() {
     let same = cell(folder.path(), GPT2, ADAMW, "");
     let state = states(&same).last().expect("it can be read").expect("it is there");
     assert_eq!(state.progress.done, 2);
+    let optimizer = fs::read(state.folder.join(OPTIMIZER)).unwrap();
     fs::write(state.folder.join(OPTIMIZER), [0; 7]).unwrap();
     assert!(run(&same, None).is_none(), "a damaged state is no start");
+    fs::write(state.folder.join(OPTIMIZER), optimizer).unwrap();
+    fs::write(state.folder.join(WEIGHTS), [0; 7]).unwrap();
+    let reason = states(&same).last().err().expect("it is refused");
+    assert!(reason.contains("model.safetensors is damaged; remove"), "{reason}");
 }
 
 /// What was saved is what the next training begins with.
