@@ -14,7 +14,7 @@ mod weight;
 use burn::tensor::{DType, Tensor};
 
 pub use cost::cost;
-pub use side_by_side::{LAYERS, dense_side_by_side, lies_side_by_side};
+pub use side_by_side::{LAYERS, dense_side_by_side};
 pub(super) use side_by_side::{forward, input_gradient, places};
 pub use weight::{Arithmetic, Weight, WeightLayout};
 

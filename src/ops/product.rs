@@ -218,9 +218,8 @@ fn operands<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> [Te
 /// lhs · rhs without cuBLASLt.
 fn composed<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> Tensor<D> {
     let has_kernel = lhs.is_for_kernel(dtype);
-    // Burn adds up the products of a vector in fp16.
-    let is_vector = [lhs.outer(D - 2), rhs.outer(D - 1)].contains(&1);
-    let widened = dtype == DType::F16 && !on_cuda(&lhs.tensor) && is_vector;
+    let sizes = [lhs.outer(D - 2), rhs.outer(D - 1)];
+    let widened = !on_cuda(&lhs.tensor) && adds_in_half(dtype, sizes);
     let [lhs, rhs] = operands(lhs, rhs, if widened { DType::F32 } else { dtype });
     match has_kernel || widened {
         true => narrow(cpu::product(lhs, rhs, None), dtype),
@@ -228,16 +227,22 @@ fn composed<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> Ten
     }
 }
 
+/// Whether Burn's product of so many rows and columns adds up in fp16 on the CPU: with a vector it does.
+fn adds_in_half(dtype: DType, rows_and_columns: [usize; 2]) -> bool {
+    dtype == DType::F16 && rows_and_columns.contains(&1)
+}
+
 /// lhs · rhs inside of the graph, for the operator `name` composed of Burn's own: a node of its own, with the same
-/// products as the operators with hand-written backward take. The CPU's in other types than fp32 is Burn's.
+/// products as the operators with hand-written backward take. The CPU's in other types than fp32 is Burn's, if it adds up in fp32.
 pub fn composed_product<const D: usize>(
     name: OperatorName,
     lhs: Tensor<D>,
     rhs: Tensor<D>,
     math: Fp32Math,
 ) -> Tensor<D> {
-    let is_vector = lhs.dtype() == DType::F16 && [lhs.dims()[D - 2], rhs.dims()[D - 1]].contains(&1);
-    if !on_cuda(&lhs) && lhs.dtype() != DType::F32 && !is_vector {
+    let is_burns =
+        lhs.dtype() != DType::F32 && !adds_in_half(lhs.dtype(), [lhs.dims()[D - 2], rhs.dims()[D - 1]]);
+    if !on_cuda(&lhs) && is_burns {
         return lhs.matmul(rhs);
     }
     custom(name, [lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {

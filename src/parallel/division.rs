@@ -6,6 +6,7 @@ use super::schedule::pipeline::{Order, Shape};
 use super::stage::gradients;
 use crate::model::{Network, Output, Part, Parts};
 use crate::ops::autocast::autocast;
+use crate::ops::backend::outside;
 use crate::ops::checkpoint::differentiate;
 
 /// The stages of a cell's network.
@@ -102,9 +103,4 @@ pub(super) struct Live<N> {
     y: Option<Output>,
     /// The network with the weights of this forward, if they change before backward.
     network: Option<N>,
-}
-
-/// The tensor outside of the graph.
-pub(super) fn outside<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
-    if tensor.is_autodiff() { tensor.inner() } else { tensor }
 }

@@ -6,13 +6,14 @@ use burn::backend::DispatchTensor;
 use burn::module::Module;
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 
-use super::division::{Division, Live, outside, stages_of};
+use super::division::{Division, Live, stages_of};
 use super::record::Recorder;
 use super::schedule::{Action, Carries, Message};
 use crate::device::Moment;
 use crate::measure::{Samples, StageTime};
 use crate::model::{Network, Output};
 use crate::ops::autocast::autocast;
+use crate::ops::backend::outside;
 use crate::ops::parameters::flat;
 use crate::ops::rounded;
 use crate::optim::GradientSet;

@@ -159,7 +159,6 @@ fn a_state_of_another_cell_is_refused() {
     assert!(reason.contains("model.safetensors is damaged; remove"), "{reason}");
 }
 
-/// What was saved is what the next training begins with.
 /// Folders of others that are called as states are stay, and what killed runs left unfinished goes.
 #[test]
 fn only_own_states_are_removed() {
@@ -180,6 +179,7 @@ fn only_own_states_are_removed() {
     assert_eq!(left, ["mine-3"]);
 }
 
+/// What was saved is what the next training begins with.
 #[test]
 fn saved_weights_are_read_back() {
     for (model, offload) in [(GPT2, ""), (QWEN2, ""), (QWEN2, "[offload]\nstrategy = \"overlap\"\n")] {

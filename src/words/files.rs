@@ -7,16 +7,23 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use tempfile::Builder;
+
 /// Ending of a file that is still being written.
 const UNFINISHED: &str = ".tmp";
 /// A file still unfinished after this long belongs to a run that is dead.
 pub const STALE: Duration = Duration::from_secs(24 * 3600);
 
+/// Names a file or folder as unfinished.
+fn unfinished() -> Builder<'static, 'static> {
+    let mut builder = Builder::new();
+    builder.prefix(".writing-").suffix(UNFINISHED);
+    builder
+}
+
 /// Writes a file that is there whole or not at all; without a name, only proves that it can.
 pub fn write_whole(folder: &Path, name: Option<&str>, bytes: &[u8]) -> io::Result<()> {
-    let mut file = tempfile::Builder::new()
-        .prefix(".writing-")
-        .suffix(UNFINISHED)
+    let mut file = unfinished()
         // Less the umask: as readable as any other file.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)?;
@@ -37,8 +44,7 @@ pub fn write_folder(folder: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent)?;
     remove_stale(parent);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".writing-").suffix(UNFINISHED);
+    let mut builder = unfinished();
     let unfinished = builder.permissions(Permissions::from_mode(0o777)).tempdir_in(parent)?;
     fill(unfinished.path())?;
     // safetensors writes files for their owner alone. The folder has the umask's mode.
@@ -79,7 +85,7 @@ pub fn check_writable(folder: &Path) -> io::Result<()> {
 /// When it cannot be renamed or removed.
 pub fn remove_folder(folder: &Path) -> io::Result<()> {
     let parent = folder.parent().unwrap_or(Path::new("."));
-    let aside = tempfile::Builder::new().prefix(".writing-").suffix(UNFINISHED).tempdir_in(parent)?;
+    let aside = unfinished().tempdir_in(parent)?;
     fs::rename(folder, aside.path().join("before"))?;
     aside.close()
 }

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn activity(kind: ActivityKind, stream: u32, start: u64, end: u64) -> Activity {
-        Activity { kind, name: "x".into(), operator: None, stream, start, end, bytes: 0 }
+        Activity { stream, ..Activity::new(kind, "x", [start, end]) }
     }
 
     #[test]

@@ -18,15 +18,7 @@ use crate::words::Key;
 /// A missing or damaged file, a missing key, or a key whose value is not supported, named.
 pub fn from_hugging_face(folder: &Path) -> Result<Model, String> {
     let file = ConfigFile::read(folder)?;
-    let kind = file.kind();
-    if !Model::LANGUAGE.contains(&kind) {
-        let path = folder.join("config.json");
-        let supported = Model::LANGUAGE.join(", ");
-        return Err(format!(
-            "{}: model_type {kind} is not supported; supported are {supported}",
-            path.display()
-        ));
-    }
+    let kind = file.supported_kind(folder)?;
     // A folder may be called `random`, a word that means other weights.
     let weights = Path::new(".").join(folder);
     let weights = weights
@@ -90,18 +82,24 @@ impl ConfigFile {
         self.get("model_type").and_then(Value::as_str).unwrap_or("(missing)")
     }
 
+    /// # Errors
+    /// When the file, of this folder, is of a family that the runner does not have.
+    fn supported_kind(&self, folder: &Path) -> Result<&str, String> {
+        let kind = self.kind();
+        Model::LANGUAGE.contains(&kind).then_some(kind).ok_or_else(|| {
+            let (path, supported) = (folder.join("config.json"), Model::LANGUAGE.join(", "));
+            format!("{}: model_type {kind} is not supported; supported are {supported}", path.display())
+        })
+    }
+
     /// The dimensions of the model in this folder.
     ///
     /// # Errors
     /// When it is of another family, or its dimensions cannot be used.
     pub fn model<F: Family>(&self, folder: &Path) -> Result<F::Config, String> {
-        let kind = self.kind();
+        let kind = self.supported_kind(folder)?;
         if kind != F::KIND {
-            let advice = match Model::LANGUAGE.contains(&kind) {
-                true => format!("write kind = \"{kind}\""),
-                false => format!("supported are {}", Model::LANGUAGE.join(", ")),
-            };
-            return Err(format!("{} holds a {kind} model; {advice}", folder.display()));
+            return Err(format!("{} holds a {kind} model; write kind = \"{kind}\"", folder.display()));
         }
         let missing = |missing: Vec<Dimension>| format!("the key `{}` is missing", missing[0].1);
         self.written::<F>()

@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 use super::{Computation, Context};
 use crate::ops::Operator;
 use crate::ops::autocast::weight;
+use crate::ops::backend::has_blas;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_gelu, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding, embedding_of_part};
@@ -123,7 +124,7 @@ impl Linear {
         let layout = layers[0].layout;
         if layers.iter().all(|layer| layer.is_plain()) {
             let of = |layer: &Self| (weight(&layer.weight), layer.bias.as_ref().map(weight));
-            return dense::lies_side_by_side(x)
+            return has_blas(x)
                 .then(|| dense_side_by_side(x.clone(), layers.map(of), layout, computation.arithmetic));
         }
         let of = |layer: &&Self| {

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 
 use super::{Arithmetic, Weight, WeightLayout};
 use crate::device::cuda::{self, Operand, Output};
-use crate::ops::backend::{cube, has_blas, uncube};
+use crate::ops::backend::{cube, uncube};
 use crate::ops::function::{Earlier, custom_adding};
 use crate::ops::kernels::columns::column_sums;
 use crate::ops::kernels::launch::empty;
@@ -19,16 +19,11 @@ use crate::ops::rounded;
 /// Layers that read one input.
 pub const LAYERS: usize = 3;
 
-/// Whether products can write side by side where x is.
-pub fn lies_side_by_side(x: &Tensor<2>) -> bool {
-    has_blas(x)
-}
-
 /// Three linear layers of x [tokens, inputs], all with a bias or none → [tokens, outputs of all], as
 /// [`dense`](super::dense) has each.
 ///
 /// # Panics
-/// When [`lies_side_by_side`] does not hold.
+/// When cuBLASLt does not multiply x ([`has_blas`](crate::ops::backend::has_blas)).
 pub fn dense_side_by_side(
     x: Tensor<2>,
     layers: [(Weight, Option<Weight<1>>); LAYERS],

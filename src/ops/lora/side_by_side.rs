@@ -9,8 +9,8 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::LowRank;
 use crate::device::cuda::low_rank::{LowRanks, MOST_LAYERS, MOST_RANK, MOST_TOKENS, Masks, Of};
-use crate::ops::backend::{cube, uncube};
-use crate::ops::dense::{self, Arithmetic, Layer, Weight, WeightLayout, forward, input_gradient, places};
+use crate::ops::backend::{cube, has_blas, uncube};
+use crate::ops::dense::{Arithmetic, Layer, Weight, WeightLayout, forward, input_gradient, places};
 use crate::ops::function::{Earlier, InputGradients, custom_adding};
 use crate::ops::name::OperatorName;
 use crate::ops::rounded;
@@ -40,7 +40,7 @@ pub fn lies_side_by_side(x: &Tensor<2>, layers: &[LoraLayer]) -> bool {
         && rest.iter().all(|low| of(low) == of(first))
         && has_kernels(first.a.dims()[0])
         && x.dims()[0] <= MOST_TOKENS
-        && dense::lies_side_by_side(x)
+        && has_blas(x)
 }
 
 /// The layers' results side by side, [tokens, outputs of all], as [`lora`](super::lora) has each.
