@@ -222,8 +222,8 @@ fn ends_by_name(kind: &str) {
         changed(&on_gpu(), &[("\nsteps = 20", "\nsteps = 1000000"), ("accumulation_steps = 2\n", "")]);
     for (signal, seconds) in [Signal::SIGKILL, Signal::SIGSTOP].into_iter().cartesian_product([3, 30]) {
         let place = Place::new(&format!("{endless}[parallel]\n{kind}\nengine = \"nccl\"\ntimeout = 15.0\n"));
-        let mut command = place.command(&["run", "recipe.toml", "--force"]);
-        command.env_remove("CUDA_VISIBLE_DEVICES").stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = place.command_on_gpu(&["run", "recipe.toml", "--force"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         let run = command.spawn().expect("the binary starts");
         let (row, took) = ended_of(&place, run, 2, |ranks| {
             std::thread::sleep(Duration::from_secs(seconds));

@@ -130,6 +130,16 @@ impl Place {
         command
     }
 
+    /// With the GPUs that the tests themselves see.
+    pub fn command_on_gpu(&self, args: &[&str]) -> Command {
+        let mut command = self.command(args);
+        match std::env::var_os("CUDA_VISIBLE_DEVICES") {
+            Some(devices) => command.env("CUDA_VISIBLE_DEVICES", devices),
+            None => command.env_remove("CUDA_VISIBLE_DEVICES"),
+        };
+        command
+    }
+
     /// Another copy of the binary, with this machine's GPUs in sight.
     pub fn command_of(&self, program: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(program);
@@ -139,9 +149,7 @@ impl Place {
 
     /// Runs to the end, with this machine's GPUs in sight.
     pub fn runner_on_gpu(&self, args: &[&str]) -> Ended {
-        let mut command = self.command(args);
-        command.env_remove("CUDA_VISIBLE_DEVICES");
-        Ended::from(command.output().expect("the binary starts"))
+        Ended::from(self.command_on_gpu(args).output().expect("the binary starts"))
     }
 
     /// Runs to the end.

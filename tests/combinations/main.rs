@@ -80,7 +80,13 @@ fn compared(combination: &Combination, plain: &mut Plain, damage: Option<Damage>
         let reference = plain.of(&at_rest).map_err(|e| format!("at rest: {e}"))?;
         match combination.adds_in_one_order() {
             true => equal_bits(&ours, &reference).or_else(|differing| match on_gpu() {
-                true => within_rounding(&ours, &reference, other_order(combination)),
+                true => {
+                    eprintln!(
+                        "other bits, {}: {combination}",
+                        compare::furthest(&ours, &reference, allowed)?
+                    );
+                    within_rounding(&ours, &reference, other_order(combination))
+                }
                 false => Err(differing),
             }),
             false => within_rounding(&ours, &reference, allowed),
