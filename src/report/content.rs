@@ -13,7 +13,7 @@ use super::{
     recommendation,
 };
 use crate::row::Status;
-use crate::words::text::sentence;
+use crate::words::text::{argument, sentence};
 
 /// A table of more rows takes more than half a page.
 const LONG: usize = 24;
@@ -73,7 +73,7 @@ pub fn elements(
     ];
     let details = details.into_iter().flatten().collect();
     out.push(Element::heading("To reproduce it"));
-    out.push(Element::Code { text: format!("runner run {}", comparison.recipe.path.display()) });
+    out.push(Element::Code { text: format!("runner run {}", argument(comparison.recipe.path.display())) });
     out.push(Element::heading("The recipe"));
     out.push(Element::Code { text: comparison.recipe.text.trim_end().into() });
     (whole(out), details)

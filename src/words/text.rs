@@ -162,6 +162,16 @@ pub fn few(items: impl IntoIterator<Item: Display>, most: usize) -> String {
     names(items)
 }
 
+/// A word of a command as a shell reads it: in quotes where it has more than letters, digits and signs of paths and settings.
+pub fn argument(word: impl Display) -> String {
+    let word = word.to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "._-/=:,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// Two digits a byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -252,6 +262,14 @@ mod tests {
         assert_eq!(names(["a (1.2, 3 % less)", "b"]), "a (1.2, 3 % less) and b");
         assert_eq!(few(["a", "b", "c", "d"], 2), "a, b and 2 more");
         assert_eq!(few(["a", "b"], 2), "a and b");
+    }
+
+    #[test]
+    fn a_shell_reads_an_argument_as_one_word() {
+        assert_eq!(argument("recipes/overlap.toml"), "recipes/overlap.toml");
+        assert_eq!(argument("my recipe.toml"), "'my recipe.toml'");
+        assert_eq!(argument("report.title=\"it's\""), r#"'report.title="it'\''s"'"#);
+        assert_eq!(argument(""), "''");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::AdviseArgs;
 use crate::advise::Limits;
 use crate::recipe::{Cell, Recipe, Setting, Source, without_nulls};
 use crate::words::Bytes;
+use crate::words::text::argument;
 
 /// A recipe with a plan within limits as one of its cells.
 pub struct Located {
@@ -58,18 +59,13 @@ impl Located {
             How::Set(changed) => changed,
             How::Written(text) => {
                 let file = self.recipe.path.file_name().unwrap_or_default().to_string_lossy();
-                return format!("runner run {file}, a file with this text:\n\n{text}");
+                return format!("runner run {}, a file with this text:\n\n{text}", argument(file));
             }
         };
         let own = args.checked.settings.set.iter().map(ToString::to_string);
         let settings = own.chain(changed.iter().map(|(key, value)| format!("{key}={value}")));
-        let mut command = format!("runner run {}", args.recipe.display());
-        for setting in settings {
-            command += &match setting.contains(['"', ' ', '{']) {
-                true => format!(" --set '{setting}'"),
-                false => format!(" --set {setting}"),
-            };
-        }
+        let mut command = format!("runner run {}", argument(args.recipe.display()));
+        settings.for_each(|setting| command += &format!(" --set {}", argument(setting)));
         if self.recipe.cells.len() > 1 {
             command += &format!(" --cell {}", self.position + 1);
         }
