@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cuda::need_gpu;
-use crate::place::{Ended, Place, TINY, contents, runner, slow};
+use crate::place::{Ended, Place, TINY, contents, slow};
 
 fn send(signal: Signal, pid: u32) {
     kill(Pid::from_raw(pid as i32), signal).expect("the process is there");
@@ -155,8 +155,7 @@ fn goes_on_from_its_state(device: &str) {
     let run = |place: &Place| {
         let arguments = ["run", "recipe.toml"];
         let on_cpu = device == "cpu";
-        let mut run =
-            if on_cpu { place.command(&arguments) } else { place.command_of(&runner(), &arguments) };
+        let mut run = if on_cpu { place.command(&arguments) } else { place.command_on_gpu(&arguments) };
         run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
     };
     let ended = |run: Child| Ended::from(run.wait_with_output().expect("the run ends"));

@@ -140,13 +140,6 @@ impl Place {
         command
     }
 
-    /// Another copy of the binary, with this machine's GPUs in sight.
-    pub fn command_of(&self, program: &Path, args: &[&str]) -> Command {
-        let mut command = Command::new(program);
-        command.args(args).current_dir(self.path()).env("TMPDIR", self.path()).env("NO_COLOR", "1");
-        command
-    }
-
     /// Runs to the end, with this machine's GPUs in sight.
     pub fn runner_on_gpu(&self, args: &[&str]) -> Ended {
         Ended::from(self.command_on_gpu(args).output().expect("the binary starts"))
