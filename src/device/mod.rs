@@ -8,6 +8,7 @@ pub mod elements;
 mod filler;
 mod host;
 mod mirror;
+mod random;
 mod staging;
 mod store;
 mod target;
@@ -16,7 +17,6 @@ pub mod trace;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard};
 
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
@@ -24,20 +24,14 @@ use serde::{Deserialize, Serialize};
 pub use filler::Filler;
 pub use host::{HostMemory, Loan, beyond_host_limit, require_host_memory};
 pub use mirror::Mirror;
+pub use random::{drawing, random};
 pub use staging::{Staging, integers};
 pub use store::{BlockStore, Buffers, Side, StoreSize};
 pub use target::Target;
 pub use timer::{Moment, Timer};
 
 use crate::measure::{CpuMeter, Meter, alloc};
-use crate::words::{Compute, DeviceId, Rule, locked};
-
-/// Burn has one generator of random numbers a process. While this is held nobody else seeds it or draws from it, so what
-/// is drawn follows from the seed, also where tests run side by side.
-pub fn drawing() -> MutexGuard<'static, ()> {
-    static DRAWING: Mutex<()> = Mutex::new(());
-    locked(&DRAWING)
-}
+use crate::words::{Compute, DeviceId, Rule};
 
 /// What a device is, as rows and `runner devices` show it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

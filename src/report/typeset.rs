@@ -77,7 +77,11 @@ pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
         timestamp: datetime(&document.date).map(Timestamp::new_utc),
         ..PdfOptions::default()
     };
-    typst_pdf::pdf(&pages, &options).map_err(|errors| failed(&errors))
+    // Typst cannot tag some documents with figures that move, by where their pages end: "internal error: parent group" and
+    // "tags weren't properly closed", https://github.com/typst/typst/issues/8487 and 8776. Their pages are right.
+    typst_pdf::pdf(&pages, &options)
+        .or_else(|_| typst_pdf::pdf(&pages, &PdfOptions { tagged: false, ..options }))
+        .map_err(|errors| failed(&errors))
 }
 
 fn set(document: &Document) -> miette::Result<(PagedDocument, ReportWorld)> {

@@ -7,19 +7,22 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::Init;
+use crate::device;
 use crate::ops::dropout::mix;
 use crate::params::table::hash;
 
 /// First values of the model's own parameters, from the device's stream.
-pub(super) fn random<const D: usize>(init: Init, shape: [usize; D], options: (&Device, DType)) -> Tensor<D> {
-    let distribution = match init {
-        Init::Constant(value) => return Tensor::full(shape, value, options),
+pub(super) fn random<const D: usize>(
+    init: Init,
+    shape: [usize; D],
+    (device, dtype): (&Device, DType),
+) -> Tensor<D> {
+    let spread = match init {
+        Init::Constant(value) => return Tensor::full(shape, value, (device, dtype)),
         Init::Normal(deviation) => Distribution::Normal(0.0, deviation),
         Init::Uniform(bound) => Distribution::Uniform(-bound, bound),
     };
-    // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
-    let elements: usize = shape.iter().product();
-    Tensor::<1>::random([elements], distribution, options).reshape(shape)
+    device::random(shape, spread, (device, dtype))
 }
 
 /// First values of an adapter's parameter in a row, which its name and the seed alone decide.

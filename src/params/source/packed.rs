@@ -37,8 +37,8 @@ impl Source {
                 })
             }
             Origin::Random(_) => {
-                let values: Tensor<2> = random(init, shape, (device, *dtype));
-                Some(nf4::pack(values.inner().into_data().as_bytes(), shape, *dtype))
+                let values: Tensor<2> = random(init, shape, (&device.clone().inner(), *dtype));
+                Some(nf4::pack(values.into_data().as_bytes(), shape, *dtype))
             }
         };
         let (shape, group) = (shape.to_vec(), self.group);

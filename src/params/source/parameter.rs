@@ -105,7 +105,10 @@ impl Source {
             let Origin::Random(on) = origin else {
                 panic!("{name} was there when the files were checked");
             };
-            return on.in_own_memory(elements * dtype.size(), || random(init, shape, (device, *dtype)));
+            let plain = device.clone().inner();
+            return on
+                .in_own_memory(elements * dtype.size(), || random(init, shape, (&plain, *dtype)))
+                .autodiff();
         }
         let stored = adapter.as_ref().and_then(|adapter| adapter.get(name));
         let values = match stored {

@@ -1,10 +1,10 @@
 //! [`Problems`]: fixed random problems for the SwiGLU network.
 
-use burn::tensor::{DType, Device, Distribution, Tensor};
+use burn::tensor::{DType, Device, Distribution};
 
 use super::Feed;
 use crate::data::Share;
-use crate::device::{drawing, dtype};
+use crate::device::{drawing, dtype, random};
 use crate::model::swiglu::{Regression, SwigluConfig};
 use crate::recipe::Cell;
 
@@ -38,7 +38,7 @@ impl Feed<Regression> for Problems {
     fn next(&mut self) -> Vec<Regression> {
         let Self { shape, share, count, dtype, device, drawn } = self;
         let _drawing = drawing();
-        let random = || Tensor::random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
+        let random = || random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
         // The product copies the rows, so that those of other shares are freed.
         let random = || match *share {
             Share::WHOLE => random(),

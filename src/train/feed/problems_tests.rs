@@ -1,5 +1,7 @@
 //! SwiGLU with accumulation: micro-batches add up to the step that they are parts of.
 
+use burn::tensor::Tensor;
+
 use super::*;
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Network, Parts};
