@@ -37,7 +37,7 @@ fn in_pieces(
     let empty = Tensor::<1>::empty([elements], (device, dtype));
     (0..elements).step_by(piece).fold(empty, |whole, first| {
         let end = elements.min(first + piece);
-        whole.slice_assign([first..end], drawn(end - first))
+        whole.slice_assign(first..end, drawn(end - first))
     })
 }
 
