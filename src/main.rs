@@ -114,7 +114,8 @@ fn measure<E: Executor>(
         }
     }
     if args.trace && store.has_traces() {
-        tell(format!("`runner profile {}` shows where the time of a step went", store.folder().display()));
+        let rows = store.folder().join("rows");
+        tell(format!("`runner profile {}/<key>.json` shows where the time of a step went", rows.display()));
     }
     tell(summary);
     Ok(ExitCode::from(summary.exit_code()))

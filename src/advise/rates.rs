@@ -42,7 +42,7 @@ impl Rates {
     }
 
     /// Of a GPU as an H200 with its host: launches by the steps in `results/inference`, `qlora_7b` and `strong` that wait for
-    /// them, 20 to 28 us; updates on the host by those of GPT-J-6B, 166 to 192 GB/s; ceilings as rows have them. Of a CPU as two
+    /// them, 20 to 28 µs; updates on the host by those of GPT-J-6B, 166 to 192 GB/s; ceilings as rows have them. Of a CPU as two
     /// cores of an AMD EPYC.
     pub fn assumed(device: DeviceId) -> Self {
         match device {

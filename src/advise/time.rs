@@ -34,7 +34,7 @@ const COPY_SHARE: f64 = 0.75;
 /// by two products.
 const LOGIT_BYTES: f64 = 14.0;
 /// Seconds that a kernel of a GPU takes besides its work, at its beginning and its end: products of 0.5 to 280 GFLOP in traces
-/// of `results/inference` take 3 to 6 us more than their operations. It is why small products are less efficient.
+/// of `results/inference` take 3 to 6 µs more than their operations. It is why small products are less efficient.
 const RAMP: f64 = 4e-6;
 /// The same in a CUDA graph, where the next kernel is ready when one ends; fitted to the recorded steps in `results/strong` and
 /// `results/gpt2_large_11gib`.

@@ -48,7 +48,7 @@ fn properties(id: DeviceId) -> Vec<(String, Option<String>)> {
         ("copies to the host, GB/s", giga(ceilings.device_to_host)),
         ("copies both ways at once, GB/s", giga(ceilings.both_ways)),
         ("AdamW on the host, GB/s", giga(Some(rates.host_update))),
-        ("from launch to launch, us", Some(format!("{:.1}", rates.launch * 1e6))),
+        ("from launch to launch, µs", Some(format!("{:.1}", rates.launch * 1e6))),
     ];
     let named = |(name, value): (&str, Option<String>)| (name.to_string(), value);
     before.map(named).into_iter().chain(products).chain(after.map(named)).collect()

@@ -4,14 +4,12 @@ use std::collections::HashMap;
 
 use itertools::Itertools;
 use rayon::prelude::*;
-use serde_json::Value;
 
 use super::timelines::timelines;
 use crate::device::Target;
 use crate::measure::Estimate;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
-use crate::words::values::Values;
 use crate::words::{Bytes, DeviceId, settings, text};
 
 /// A cell's line of the plan.
@@ -47,12 +45,13 @@ impl Fits {
 }
 
 impl Planned {
-    fn new(cell: &Cell, limit: u64, swept: &[String]) -> Self {
+    /// `room`: bytes that are free on the host; 0 where nobody knows.
+    fn new(cell: &Cell, limit: u64, room: u64, swept: &[String]) -> Self {
         let estimate = cell.within(limit).estimate();
         let limit = Some(limit).filter(|limit| *limit < u64::MAX);
-        let on_host =
+        let allowed =
             cell.measure.host_memory_limit.is_none_or(|limit| estimate.on_host(cell.device_id()) <= limit.0);
-        let fits = match on_host {
+        let fits = match allowed && (room == 0 || estimate.host <= room) {
             false => Some(Fits::No),
             true => limit.map(|limit| Fits::of(estimate.total(), limit, cell.device_id())),
         };
@@ -61,7 +60,7 @@ impl Planned {
             let written =
                 json.pointer(&format!("/{}", key.replace('.', "/"))).filter(|value| !value.is_null());
             let value = written.cloned().or_else(|| keys::value(key, &settings(&json)));
-            value.map_or_else(|| "-".into(), |value| shown(key, &value))
+            value.map_or_else(|| "-".into(), |value| keys::shown(key, &value))
         };
         Self { estimate, limit, fits, sent: cell.sent(), values: swept.iter().map(value).collect() }
     }
@@ -72,7 +71,8 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let swept = &recipe.telling;
     let infos: HashMap<DeviceId, _> =
         recipe.cells.iter().map(Cell::device_id).unique().map(|id| (id, target.info(id))).collect();
-    let of = |cell: &Cell| Planned::new(cell, memory_limit(cell, &infos[&cell.device_id()]), swept);
+    let room = target.info(DeviceId::Cpu).memory_available;
+    let of = |cell: &Cell| Planned::new(cell, memory_limit(cell, &infos[&cell.device_id()]), room, swept);
     let planned: Vec<Planned> = recipe.cells.par_iter().map(of).collect();
     let host = planned.iter().any(|cell| cell.estimate.host > 0);
     let mut header = vec!["cell"];
@@ -127,14 +127,6 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         recipe.title,
         timelines(&recipe.cells),
     )
-}
-
-/// A value for a reader: an amount of memory has its unit.
-pub fn shown(key: &str, value: &Value) -> String {
-    match (keys::find(key).map(|entry| entry.key.values), value.as_u64()) {
-        (Some(Values::Bytes), Some(bytes)) => Bytes(bytes).to_string(),
-        _ => text::value(value),
-    }
 }
 
 /// The key without its section, where no other key has the same last part; a `kind` keeps its section.

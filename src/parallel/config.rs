@@ -24,12 +24,12 @@ section! {
             .default(Whole(1))
             .reads(&[("1", "one replica"), ("", "{} replicas")])
             .without("one process"),
-        /// How the replicas' gradients come together: summed on every rank, block by block behind backward; or
+        /// How the replicas' gradients come together: summed on every rank, block by block during backward; or
         /// gathered on the first rank, which updates and sends the weights.
         pub data_reduce: DataReduce =
             Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")).tacit(),
-        /// What the replicas divide among them, each having its part: nothing; the optimizer's state; gradients too; or the
-        /// weights of blocks too, which are gathered for their turns.
+        /// What is divided among the replicas: nothing, the optimizer's state, also the gradients, or also the weights of
+        /// blocks, which are gathered for their turns.
         ///
         /// Absent in rows where it says nothing new.
         #[serde(default, skip_serializing_if = "Shard::is_none")]
@@ -39,7 +39,7 @@ section! {
             .without("nothing divided")
             .tacit(),
         /// What carries sums and messages between ranks on GPUs: NCCL, with a GPU for each; or sockets, through the host's
-        /// memory, where ranks may share a GPU. "auto" is NCCL where it is here and GPUs are as many.
+        /// memory, where ranks may share a GPU. "auto": NCCL if it is installed and there is a GPU for each rank, else sockets.
         #[serde(default, skip_serializing_if = "Engine::is_auto")]
         pub engine: Engine =
             Key::method(Values::Words(&["auto", "nccl", "sockets"])).default(Word("auto")).tacit(),

@@ -24,7 +24,8 @@ use crate::params::tuning::TuningConfig;
 use crate::precision::{Precision, ScalerConfig};
 use crate::residence::{Offload, Strategy};
 use crate::words::key::Role;
-use crate::words::{Key, Section, Settings};
+use crate::words::values::Values;
+use crate::words::{Bytes, Key, Section, Settings, text};
 
 /// In the order in which they are read; sizes stand in labels in this order.
 const SECTIONS: &[&[Section]] = &[
@@ -186,6 +187,14 @@ pub fn swept(settings: &[Settings]) -> Vec<String> {
 /// The value of a key, also of one that is left out where it has its default.
 pub fn value(path: &str, settings: &Settings) -> Option<Value> {
     settings.get(path).cloned().or_else(|| of(path, settings)?.key.default.value())
+}
+
+/// A value for a reader: an amount of memory has its unit.
+pub fn shown(path: &str, value: &Value) -> String {
+    match (find(path).map(|entry| entry.key.values), value.as_u64()) {
+        (Some(Values::Bytes), Some(bytes)) => Bytes(bytes).to_string(),
+        _ => text::value(value),
+    }
 }
 
 /// Whether a value is what counts where the key is not written.

@@ -23,11 +23,11 @@ section! {
         /// Folder for the weights after the last step, in Hugging Face's layout; `{seed}` in its name is the cell's seed, and
         /// so on for other keys.
         weights: Option<String> = Key::method(Values::Text).default(Nothing).called("saved weights"),
-        /// Folder for the trained adapter, in PEFT's layout; `{seed}` as above. With it save.weights are the model's with the
-        /// adapter merged into them.
+        /// Folder for the trained adapter, in PEFT's layout; `{seed}` as above. If save.weights is set too, that folder has the
+        /// model with the adapter merged.
         adapter: Option<String> = Key::method(Values::Text).default(Nothing).called("saved adapter").since(4),
-        /// Whether to write over a model or an adapter that another program has written, or over one by the other; what the
-        /// runner has written is always written over by its own kind.
+        /// Whether to replace a folder that another program wrote, or a model by an adapter and the reverse. A model or an
+        /// adapter of the runner is always replaced by a new one of its kind.
         pub overwrite: Option<bool> = Key::method(Values::Bool).default(Nothing).called("overwriting").since(4),
         /// Folder for the state of training, from which an interrupted cell resumes; `{seed}` as above.
         state: Option<String> = Key::method(Values::Text).default(Nothing).called("saved state"),

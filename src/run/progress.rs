@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::bars::Bars;
 use crate::measure::Samples;
-use crate::recipe::{Cell, Recipe};
+use crate::recipe::{Cell, Recipe, keys};
 use crate::row::Row;
 use crate::train::protocol::Advance;
 use crate::words::Bytes;
@@ -122,7 +122,7 @@ impl Label {
             let settings = cell.settings();
             let values = swept.iter().filter_map(|key| {
                 let value = settings.get(key)?;
-                Some(format!("{key}={}", text::value(value)))
+                Some(format!("{key}={}", keys::shown(key, value)))
             });
             let flops = cell.flops();
             let steps = cell.measure.steps.map(|steps| cell.measure.warmup + steps);

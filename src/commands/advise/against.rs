@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::AdviseArgs;
 use super::compared::{Compared, fastest, lines};
 use crate::advise::{Limits, Plan, Rates};
-use crate::commands::plan::{short, shown};
+use crate::commands::plan::short;
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, Source, keys};
 use crate::row::{Row, Status};
@@ -49,7 +49,8 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     let swept = &recipe.telling;
     let compared = |(i, cell): (usize, &Cell)| {
         let settings = cell.settings();
-        let value = |key: &String| keys::value(key, &settings).map_or("-".into(), |value| shown(key, &value));
+        let value =
+            |key: &String| keys::value(key, &settings).map_or("-".into(), |value| keys::shown(key, &value));
         let names = std::iter::once((i + 1).to_string()).chain(swept.iter().map(value)).collect();
         let row = rows.get(&settings_of(settings)).copied().cloned();
         let limit = limits(cell, first).memory;

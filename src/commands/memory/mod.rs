@@ -8,19 +8,19 @@ use std::path::PathBuf;
 use clap::Args;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
-use self::lines::{Class, Line, Unit, lines};
+use self::lines::{Class, Line, Unit, gigabytes, lines};
 use self::rule_of_thumb::{Rule, differences, rule_of_thumb};
 use crate::commands::CheckArgs;
-use crate::commands::plan::{short, shown};
+use crate::commands::plan::short;
 use crate::device::Target;
 use crate::measure::MemoryUse;
 use crate::model::Account;
-use crate::recipe::{Cell, Recipe};
+use crate::recipe::{Cell, Recipe, keys};
 use crate::report::{StackedBar, stacked_bars};
 use crate::row::Row;
 use crate::run::{Options, Store, memory_limit};
-use crate::words::text::{grouped, significant, table};
-use crate::words::{Bytes, Settings};
+use crate::words::text::{grouped, table};
+use crate::words::Settings;
 use strum::VariantArray;
 
 #[derive(Debug, Args)]
@@ -69,7 +69,7 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
                 |row: &Row| Some((row.measurement.as_ref()?.memory, row.environment.device.name.clone()));
             let measured = of_cell.find_map(memory);
             let values = swept.iter().filter_map(|key| {
-                Some(format!("{} = {}", short(key, swept), shown(key, settings[i].get(key)?)))
+                Some(format!("{} = {}", short(key, swept), keys::shown(key, settings[i].get(key)?)))
             });
             let values = values.collect::<Vec<_>>().join(", ");
             let colon = if values.is_empty() { "" } else { ": " };
@@ -176,16 +176,17 @@ impl CellAccount {
     }
 
     fn beside_the_rule(&self, rules: &[Rule]) -> String {
-        let gb = |bytes: u64| format!("{} GB", significant(bytes as f64 * 1e-9));
-        let parts: Vec<String> =
-            rules.iter().map(|rule| format!("{} {} ({})", rule.what, gb(rule.bytes), rule.formula)).collect();
+        let parts: Vec<String> = rules
+            .iter()
+            .map(|rule| format!("{} {} ({})", rule.what, gigabytes(rule.bytes), rule.formula))
+            .collect();
         let total: u64 = rules.iter().map(|rule| rule.bytes).sum();
         let mut text = format!(
             "The rule of thumb, P = {} parameters: {} = {}; the account: {}.",
             grouped(self.cell.model.parameters()),
             parts.join(" + "),
-            gb(total),
-            gb(self.on_device()),
+            gigabytes(total),
+            gigabytes(self.on_device()),
         );
         for note in differences(&self.cell, &self.account, rules) {
             text += &format!("\n  {note}");
@@ -226,7 +227,7 @@ fn bars(accounts: &[CellAccount]) -> String {
                 bar.push(letter);
             }
         }
-        text += &format!("{}\n{bar} {}\n", account.name, Bytes(sum));
+        text += &format!("{}\n{bar} {}\n", account.name, gigabytes(sum));
     }
     let legend = LETTERS.map(|(class, letter)| format!("{letter} {}", class.into_str()));
     format!("{text}{}\n", legend.join(", "))

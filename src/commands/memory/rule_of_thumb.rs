@@ -10,7 +10,7 @@
 //! | activations | 12 h t L · 4 | 12 h t L · 2; with checkpointing 6 in the place of 12 |
 //! | context | 1 GB | 1 GB |
 
-use super::lines::{Class, Unit};
+use super::lines::{Class, Unit, gigabytes};
 use crate::model::Account;
 use crate::ops::Level;
 use crate::recipe::Cell;
@@ -59,14 +59,17 @@ pub fn differences(cell: &Cell, account: &Account, rules: &[Rule]) -> Vec<String
     let of = |class| rules.iter().filter(|rule| rule.class == class).map(|rule| rule.bytes).sum::<u64>();
     let unit = Unit::of(cell);
     let coefficient = |bytes: u64| significant(bytes as f64 / unit.bytes());
-    let gb = |bytes: u64| format!("{} GB", significant(bytes as f64 * 1e-9));
     let compute = cell.precision.compute.into_str();
     let mut notes = Vec::new();
     let mut note = |class: Class, ours: u64, why: String| {
         let theirs = of(class);
         if ours.abs_diff(theirs) * 10 > theirs.max(ours) {
             let name = class.into_str();
-            notes.push(format!("{name}: {} by the rule, {} by the account: {why}", gb(theirs), gb(ours)));
+            notes.push(format!(
+                "{name}: {} by the rule, {} by the account: {why}",
+                gigabytes(theirs),
+                gigabytes(ours)
+            ));
         }
     };
     let weights = match (cell.offload.moves(), cell.precision.autocast) {

@@ -39,7 +39,7 @@ section! {
             ("1", "one loader thread"),
             ("", "{} loader threads"),
         ]),
-        /// Batches that each thread has ready; with 2, one that takes twice as long causes no wait.
+        /// Batches that each thread has ready; with 2, a batch that takes twice as long to make causes no wait.
         pub prefetch_factor: usize = Key::method(Values::Whole { least: 1, most: MOST }).default(Whole(2)),
         /// Whether batches go to a GPU through page-locked memory, in one copy each.
         pub pinned: bool = Key::flag(true),
@@ -65,7 +65,7 @@ kinds! {
 impl SamplerConfig {
     /// The key that names the sampler.
     pub const KEY: Section = Section::new("data").with(
-        "Whether text is cut into equal blocks, or stays samples.",
+        "How text becomes batches: equal blocks, or samples of their own length.",
         &[Key::method(Values::Kinds)
             .named("sampler", "How samples become batches.")
             .default(Depends("\"blocks\" where there is text"))],

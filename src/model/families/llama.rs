@@ -46,7 +46,7 @@ dimensions! {
             size(COUNT).called("vocabulary").follows(&["model.preset", "data.vocab_size"]), "vocab_size";
         /// Longest sequence, in tokens.
         max_position_embeddings: usize = size(COUNT)
-            .default(Depends("32768 of qwen2, 2048 of llama"))
+            .default(Depends("32768 for qwen2, 2048 for llama"))
             .called("longest sequence"), "max_position_embeddings";
         /// Base of the rotary wavelengths.
         rope_theta: f64 = size(POSITIVE).default(Number(10_000.0)), "";
@@ -56,7 +56,7 @@ dimensions! {
         tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
         /// Whether the query, key and value projections have biases; the kind decides it.
         attention_bias: bool = Key::method(Values::Bool)
-            .default(Depends("true of qwen2, false of llama"))
+            .default(Depends("true for qwen2, false for llama"))
             .follows(&["model.kind", "model.preset"]), "";
     }
 }
