@@ -110,7 +110,7 @@ pub struct Measurement {
     /// What the recipe saves after the last step and could not be written, with the reasons. The measurement is whole.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub unsaved: Vec<String>,
-    /// Of each rank, where there are several; `memory` and the times of phases are of the first.
+    /// Of each rank, where there are several; times of phases are those of the first, and `memory` is that of the one with the most.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub ranks: Vec<RankRecord>,
     /// The sizes of the batches; of cells with a sampler.

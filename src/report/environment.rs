@@ -62,7 +62,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
                 .into(),
         },
     ]);
-    items.extend(rates(&rows));
+    items.extend(rows.iter().any(|row| row.measurement.is_some()).then(|| RATES.into()));
     items.extend(resumed(&rows));
     items.extend(unsaved(&rows));
     if comparison.with_samplers() {
@@ -170,21 +170,8 @@ fn device(device: &DeviceInfo) -> String {
     text + ")"
 }
 
-/// The clock behind tokens a second: of the whole run, or of steps where a row has no time of the run.
-fn rates(rows: &[&Row]) -> Option<String> {
-    let measured: Vec<_> = rows.iter().filter_map(|row| row.measurement.as_ref()).collect();
-    let timed = measured.iter().filter(|m| m.run_seconds.is_some() || m.loading.is_some()).count();
-    let run = "those of all measured steps over their whole time by the host's clock, without evaluation";
-    let step = "those of a step over the median of its phases";
-    match (timed, measured.len() - timed) {
-        (0, 0) => None,
-        (_, 0) => Some(format!("Tokens a second are {run}.")),
-        (0, _) => Some(format!("Tokens a second are {step}.")),
-        (n, others) => {
-            Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}."))
-        }
-    }
-}
+/// The clock behind tokens a second.
+const RATES: &str = "Tokens a second are those of all measured steps over their whole time by the host's clock, without evaluation.";
 
 /// The outcome of `runner verify` for the builds and devices of the rows.
 fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
@@ -264,34 +251,4 @@ fn paths(rows: &[&Row]) -> Option<String> {
     }
     let parts = parts.iter().map(|(part, paths)| format!("{part}: {}", paths.iter().join(" or "))).join("; ");
     (!parts.is_empty()).then(|| format!("Paths taken: {parts}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::testing;
-
-    #[test]
-    fn rates_are_named_by_the_clock_that_each_row_has() {
-        let recipe = testing::recipe(testing::STUDY);
-        let earlier = testing::rows(&recipe);
-        let mut now = earlier.clone();
-        for row in &mut now {
-            row.measurement.as_mut().expect("a measured row").run_seconds = Some(1.0);
-        }
-        let said = |rows: &[Row]| rates(&rows.iter().collect::<Vec<_>>());
-        assert_eq!(said(&[]), None);
-        assert!(
-            said(&earlier).is_some_and(|text| text.starts_with("Tokens a second are those of a step over"))
-        );
-        assert!(
-            said(&now)
-                .is_some_and(|text| text.starts_with("Tokens a second are those of all measured steps"))
-        );
-        let mixed = said(&[&now[..2], &earlier[2..3]].concat()).expect("measured rows");
-        assert!(
-            mixed.contains("of 2 cells are those of all")
-                && mixed.contains("of the other 1, those of a step")
-        );
-    }
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use miette::miette;
 use strum::VariantArray;
 
-use super::charts::family;
 use super::columns::{KERNELS, PARTS};
 use super::document::{Defined, Table};
 use super::frame::Frame;
@@ -60,8 +59,6 @@ impl Floor {
 pub struct StepProfile {
     parts: Vec<PartTime>,
     kernels: Vec<(KernelTime, f64)>,
-    /// Whether the trace knows operators; else kernels are grouped by what their names show.
-    operators: bool,
     on_cpu: bool,
     /// Whether the measured steps were graphs.
     graph: bool,
@@ -69,12 +66,8 @@ pub struct StepProfile {
 
 impl StepProfile {
     /// From the trace of a row of `cell`; `None` when nothing ran.
-    pub fn new(cell: &Cell, row: &Row, mut activities: Vec<Activity>) -> Option<Self> {
-        let operators = activities.iter().any(|activity| activity.operator.is_some());
-        if !operators {
-            activities.iter_mut().for_each(|a| a.operator = family(a).map(String::from));
-        }
-        let Profile { span, parts, idle, kernels } = Profile::new(&activities)?;
+    pub fn new(cell: &Cell, row: &Row, activities: &[Activity]) -> Option<Self> {
+        let Profile { span, parts, idle, kernels } = Profile::new(activities)?;
         let step = seconds(span);
         // A device that the recipe leaves open is that of the row.
         let mut cell = cell.clone();
@@ -82,7 +75,7 @@ impl StepProfile {
         let on_cpu = cell.device_id() == DeviceId::Cpu;
         // Batches of a sampler differ in size, and which one was traced is not known.
         let alike = row.measurement.as_ref().is_none_or(|m| m.loading.is_none());
-        let works = (operators && alike).then(|| cell.works());
+        let works = alike.then(|| cell.works());
         let floors = Floors { works, compute: cell.precision.compute, ceilings: row.environment.ceilings };
         let mut lines = Vec::new();
         for (phase, time) in idle {
@@ -112,24 +105,22 @@ impl StepProfile {
             step,
         });
         let kernels = kernels.into_iter().map(|kernel| (kernel, step)).collect();
-        Some(Self { parts: lines, kernels, operators, on_cpu, graph: cell.train.graph })
+        Some(Self { parts: lines, kernels, on_cpu, graph: cell.train.graph })
     }
 
     /// The table of the operators; `name`: what the cell is called.
     pub fn table(&self, name: &str) -> Table {
         let mut frame = Frame::default();
         frame.add("", PARTS, self.parts.len(), |i| Some(&self.parts[i]));
-        let what = if self.operators { "operator" } else { "class" };
         let rows = self.parts.iter().enumerate().map(|(i, part)| {
-            let mut texts = vec![("phase", part.phase.into()), (what, part.name.clone())];
+            let mut texts = vec![("phase", part.phase.into()), ("operator", part.name.clone())];
             let bound = part.floor.map_or("–", |floor| floor.bound);
             texts.extend(
                 self.parts.iter().any(|part| part.floor.is_some()).then(|| ("bound by", bound.into())),
             );
             (texts, i)
         });
-        let Defined { caption, columns, .. } =
-            Defined::named(if self.operators { "operators" } else { "kernel_classes" });
+        let Defined { caption, columns, .. } = Defined::named("operators");
         let exchanges = self.parts.iter().any(|part| part.name == EXCHANGE);
         let beside = if exchanges { BESIDE } else { "" };
         let launched = if self.graph { LAUNCHED } else { "" };
@@ -141,10 +132,16 @@ impl StepProfile {
     pub fn top_kernels(&self, top: usize) -> Option<Table> {
         let mut frame = Frame::default();
         frame.add("", KERNELS, self.kernels.len(), |i| Some(&self.kernels[i]));
-        let what = if self.operators { "operator" } else { "class" };
         let rows = self.kernels.iter().enumerate().take(top).map(|(i, (kernel, _))| {
             let operator = kernel.operator.clone().unwrap_or_else(|| "–".into());
-            (vec![("kernel", kernel.name.clone()), (what, operator), ("phase", name(kernel.phase).into())], i)
+            (
+                vec![
+                    ("kernel", kernel.name.clone()),
+                    ("operator", operator),
+                    ("phase", name(kernel.phase).into()),
+                ],
+                i,
+            )
         });
         let Defined { caption, columns, .. } = Defined::named("kernels");
         if self.on_cpu { None } else { Table::new(caption, rows, &frame, columns) }
@@ -238,7 +235,7 @@ pub fn profile(
     };
     let damaged =
         |why: String| miette!(help = again.clone(), "the trace of {} cannot be used: {why}", row.key);
-    let profile = StepProfile::new(line.cell, row, activities.map_err(&damaged)?)
+    let profile = StepProfile::new(line.cell, row, &activities.map_err(&damaged)?)
         .ok_or_else(|| damaged("nothing ran in it".into()))?;
     let table = profile.table(&comparison.title(line));
     let mut out = format!("{}\n\n{}\n", table.caption, ruled(&table));

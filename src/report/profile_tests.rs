@@ -1,6 +1,6 @@
 //! Profiles of made-up traces.
 
-use super::super::testing::{recipe, rows, step_trace, write_traces};
+use super::super::testing::{recipe, rows, write_traces};
 use super::*;
 use crate::device::trace::{ActivityKind, Mark};
 
@@ -52,7 +52,7 @@ fn traced(grid: &str, trace: &[Activity]) -> (tempfile::TempDir, Recipe, Vec<Row
 #[test]
 fn a_table_by_hand() {
     let (_, recipe, rows) = traced("", &[]);
-    let profile = StepProfile::new(&recipe.cells[0], &rows[0], step()).expect("a profile");
+    let profile = StepProfile::new(&recipe.cells[0], &rows[0], &step()).expect("a profile");
     let table = profile.table("level 0");
     assert!(
         table.caption.starts_with("level 0: the time of a traced step by operator."),
@@ -90,24 +90,11 @@ fn a_floor_is_the_later_of_two() {
 }
 
 #[test]
-fn kernels_without_operators_are_grouped_by_their_names() {
-    let (_, recipe, rows) = traced("", &[]);
-    let profile = StepProfile::new(&recipe.cells[0], &rows[0], step_trace()).expect("a profile");
-    let table = profile.table("level 0");
-    assert!(table.caption.contains("does not say which operators"), "{}", table.caption);
-    assert_eq!(table.header, ["phase", "class", "count", "time", "of the step"]);
-    // Numbers of `step_trace`.
-    assert_eq!(table.rows[0], ["step", "matrix products", "1", "4.00 ms", "40 %"]);
-    assert_eq!(table.rows[1], ["step", "reductions", "1", "2.00 ms", "20 %"]);
-    assert_eq!(table.rows[2], ["step", "element-wise kernels", "1", "1.00 ms", "10 %"]);
-}
-
-#[test]
 fn the_longest_kernels_by_operator_and_phase() {
     let (_, recipe, mut rows) = traced("", &[]);
     rows[0].environment.device.id = "cuda:0".into();
     rows[0].environment.ceilings.copy = None;
-    let profile = StepProfile::new(&recipe.cells[0], &rows[0], step()).expect("a profile");
+    let profile = StepProfile::new(&recipe.cells[0], &rows[0], &step()).expect("a profile");
     let table = profile.top_kernels(2).expect("kernels");
     assert_eq!(table.header, ["kernel", "operator", "phase", "count", "time", "each", "of the step"]);
     assert_eq!(

@@ -94,10 +94,7 @@ impl Timelines {
                         chart.caption.push_str(launched);
                         chart.caption.extend(longer.clone());
                     });
-                    if line.cell.offload.moves() {
-                        moving.push((i, activities.clone()));
-                    }
-                    match summary.zip(StepProfile::new(line.cell, row, activities)) {
+                    match summary.zip(StepProfile::new(line.cell, row, &activities)) {
                         Some((summary, profile)) => {
                             timelines.drawn.push(Timeline { line: i, summary, chart, profile });
                         }
@@ -105,6 +102,9 @@ impl Timelines {
                             "The trace {file} of {} holds no kernels and no copies.",
                             comparison.title(line)
                         )),
+                    }
+                    if line.cell.offload.moves() {
+                        moving.push((i, activities));
                     }
                 }
             }

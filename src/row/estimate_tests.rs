@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::Row;
 use crate::measure::Measurement;
-use crate::ops::cross_entropy::is_at_once;
 use crate::parallel::DataReduce;
 use crate::recipe::Cell;
 
@@ -36,14 +35,10 @@ struct Measured {
 }
 
 impl Measured {
-    /// `None` of a row without a measurement, or of operators that kept other bytes: before format 3 language models on
-    /// CUDA had aligned rows of random weights, and logits twice; before format 5 the loss of few tokens in bf16 had chunks
-    /// of the vocabulary.
+    /// `None` of a row without a measurement.
     fn read(path: PathBuf) -> Option<Self> {
         let text = std::fs::read_to_string(&path).expect("a row");
         let row: Row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let format = row.format;
-        let row = row.in_this_format().expect("a row that can be read");
         let measurement = row.measurement?;
         let cell = Cell::from_json(&row.cell).expect("a cell of this version");
         let mut cell = cell.with_resident_blocks(measurement.resident_blocks);
@@ -51,12 +46,7 @@ impl Measured {
         if let Some([batch_size, seq_len]) = largest {
             (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
         }
-        let of_older = cell.device != "cpu"
-            && cell.model.decoder().is_some_and(|shape| {
-                let head = [shape.vocab_size, shape.hidden_size].map(|size| size as u64);
-                format < 3 || (format < 5 && is_at_once(&cell.workload().setting(), head))
-            });
-        (!of_older).then_some(Self { path, cell, measurement })
+        Some(Self { path, cell, measurement })
     }
 
     /// Asserts that an estimate is so near what was measured, or within [`SMALL`].

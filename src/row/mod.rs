@@ -9,16 +9,13 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::device::{Ceilings, DeviceInfo};
-use crate::measure::{Estimate, Measurement, largest_memory};
+use crate::measure::{Estimate, Measurement};
 use crate::ops::cost::Flops;
-use crate::recipe::{Cell, RecipeError};
+use crate::recipe::Cell;
 use crate::words::Settings;
 use crate::words::text::hex;
 
-/// Rises when a field changes its meaning or cells get a key. Since 2 cells are whole; before, keys with their
-/// default were left out. Before 3 attention was in blocks, whatever `ops.fused_attention` says. Before 4 every
-/// parameter was trained, and there were no tasks. Before 5 the loss of few tokens in bf16 kept other bytes. Before 6
-/// the memory of a cell with ranks was that of the first rank. Rows of older formats are read, those of newer ones are not.
+/// Rises when a field changes its meaning or cells get a key. Rows of another format are not read.
 pub const FORMAT: u32 = 6;
 
 /// How a cell ended.
@@ -65,17 +62,14 @@ fn is_first(repeat: &usize) -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub format: u32,
-    /// [`key`], of a row that has `inputs`.
+    /// [`key`] of its cell, device and inputs.
     pub key: String,
-    /// Which of the cell's `measure.repeats` processes it is of, from 1. Rows from before there were several are of the
-    /// first.
+    /// Which of the cell's `measure.repeats` processes it is of, from 1.
     #[serde(skip_serializing_if = "is_first", default = "first")]
     pub repeat: usize,
     /// [`Cell::to_json`]: the cell in the recipe's spelling.
     pub cell: Value,
-    /// Rows from before inputs were recorded have none.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub inputs: Option<Inputs>,
+    pub inputs: Inputs,
     pub status: Status,
     /// Why the status is not `ok`.
     #[serde(skip_serializing_if = "String::is_empty", default)]
@@ -94,8 +88,7 @@ pub struct Environment {
     pub runner_version: String,
     /// The commit the binary was built from, `-dirty` where the sources had changed since; empty when unknown.
     pub commit: String,
-    /// Hash of the sources and the profile the binary was built from; empty in rows from before it was recorded.
-    #[serde(skip_serializing_if = "String::is_empty", default)]
+    /// Hash of the sources and the profile the binary was built from.
     pub build: String,
     pub device: DeviceInfo,
     pub ceilings: Ceilings,
@@ -112,7 +105,7 @@ impl Row {
             key: key(&cell.to_json(), &environment.device.name, &Inputs::new()),
             repeat: first(),
             cell: cell.to_json(),
-            inputs: Some(Inputs::new()),
+            inputs: Inputs::new(),
             status,
             reason,
             measurement: None,
@@ -126,7 +119,7 @@ impl Row {
     #[must_use]
     pub fn of_inputs(mut self, inputs: Inputs) -> Self {
         self.key = key(&self.cell, &self.environment.device.name, &inputs);
-        Self { inputs: Some(inputs), ..self }
+        Self { inputs, ..self }
     }
 
     /// [`name`] of its file.
@@ -139,10 +132,9 @@ impl Row {
         (self.status != Status::Skipped, &self.environment.date)
     }
 
-    /// Whether the row's key is that of its content; true of a row without inputs, which cannot say.
+    /// Whether the row's key is that of its content.
     pub fn is_named_rightly(&self) -> bool {
-        let key = |inputs| key(&self.cell, &self.environment.device.name, inputs);
-        self.inputs.as_ref().is_none_or(|inputs| self.key == key(inputs))
+        self.key == key(&self.cell, &self.environment.device.name, &self.inputs)
     }
 
     /// Of a cell that ran to its end. Where batches differ in size, the estimate becomes that of the largest
@@ -155,26 +147,6 @@ impl Row {
             self.estimate = largest.estimate();
         }
         Self { measurement: Some(measurement), ..self }
-    }
-
-    /// The row with its cell as this format writes it: keys that came later have their defaults, and those that are
-    /// gone are left out where they changed nothing. Its key stays what it was, the name of its file.
-    ///
-    /// # Errors
-    /// When the cell is not one that can be read today.
-    pub fn in_this_format(mut self) -> Result<Self, RecipeError> {
-        let ops = self.cell.get_mut("ops").and_then(Value::as_object_mut);
-        if let Some(ops) = ops.filter(|ops| ops.get("fusion") == Some(&Value::Bool(false))) {
-            ops.remove("fusion");
-        }
-        if self.format == FORMAT {
-            return Ok(self);
-        }
-        let cell = Cell::from_json(&self.cell)?.to_json();
-        if let Some(measurement) = &mut self.measurement {
-            measurement.memory = largest_memory(&measurement.ranks).unwrap_or(measurement.memory);
-        }
-        Ok(Self { cell, format: FORMAT, ..self })
     }
 
     /// What its cell could not save after the last step, and why.
@@ -200,7 +172,7 @@ mod time_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Load, Loading, RankRecord};
+    use crate::measure::{Load, Loading};
     use crate::run::testing;
 
     #[test]
@@ -220,35 +192,6 @@ mod tests {
         (rebuilt.commit, rebuilt.build) = ("fedcba987654-dirty".into(), "0123456789ab".into());
         assert_eq!(Row::new(&cells[0], &rebuilt, Status::Ok, String::new()).key, row.key);
         assert!(row.is_named_rightly() && !Row { key: of("a").key, ..row.clone() }.is_named_rightly());
-    }
-
-    /// A row of a cell with Burn's kernel fusion, which is gone, is none of this version's.
-    #[test]
-    fn a_key_that_is_gone_is_left_out_where_it_changed_nothing() {
-        let row = |fusion| {
-            let mut row =
-                Row::new(&testing::recipe().cells[0], &testing::environment(), Status::Ok, String::new());
-            (row.format, row.cell["ops"]["fusion"]) = (FORMAT - 1, fusion);
-            row
-        };
-        let read = row(false.into()).in_this_format().unwrap();
-        assert_eq!(read.cell, testing::recipe().cells[0].to_json());
-        assert!(row(true.into()).in_this_format().is_err());
-    }
-
-    /// The first rank of a pipeline need not be the one that needs the most.
-    #[test]
-    fn the_memory_of_ranks_is_that_of_the_rank_with_the_most() {
-        let memory = |live_peak| crate::measure::MemoryUse { live_peak, ..Default::default() };
-        let record = |rank, live_peak| RankRecord { rank, memory: memory(live_peak), ..Default::default() };
-        let measurement = Measurement {
-            memory: memory(5),
-            ranks: vec![record(0, 5), record(1, 9), record(2, 7)],
-            ..testing::measurement(1.0)
-        };
-        let row = Row::new(&testing::recipe().cells[0], &testing::environment(), Status::Ok, String::new());
-        let row = Row { format: FORMAT - 1, measurement: Some(measurement), ..row }.in_this_format().unwrap();
-        assert_eq!(row.measurement.unwrap().memory.live_peak, 9);
     }
 
     #[test]

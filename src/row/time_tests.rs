@@ -33,8 +33,7 @@ impl Timed {
     }
 
     /// Of a row of an H200, by the rates that were measured with it; `None` of those that a prediction is not for:
-    /// several ranks, whose messages are no part of it; batches that differ in size; and language models before format 3,
-    /// whose attention and other operators had other kernels, where copies are not the most of their time.
+    /// several ranks, whose messages are no part of it, and batches that differ in size.
     fn read(path: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(path).expect("a row");
         let row: Row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -43,14 +42,12 @@ impl Timed {
         if row.environment.device.name != "NVIDIA H200" || !measurement.ranks.is_empty() || !alike {
             return None;
         }
-        let (format, rates) = (row.format, Rates::of(DEVICE, row.environment.ceilings));
+        let rates = Rates::of(DEVICE, row.environment.ceilings);
         let folder = path.iter().rev().nth(3).expect("the recipe's name").to_string_lossy();
         let name = format!("{folder} {}", row.name());
-        let json = row.in_this_format().expect("a row that can be read").cell;
-        let cell = Cell::from_json(&json).expect("a cell").with_resident_blocks(measurement.resident_blocks);
-        let timed = Self::new(name, &cell, measurement.step.median, &rates);
-        let of_older = format < 3 && cell.model.decoder().is_some();
-        (!of_older || timed.predicted.copies > timed.predicted.total() / 2.0).then_some(timed)
+        let cell =
+            Cell::from_json(&row.cell).expect("a cell").with_resident_blocks(measurement.resident_blocks);
+        Some(Self::new(name, &cell, measurement.step.median, &rates))
     }
 
     fn ratio(&self) -> f64 {

@@ -67,7 +67,7 @@ impl Results {
         let count = found.len();
         let rows = arrange(&mut recipe, found);
         resolve_auto(&mut recipe, &rows);
-        notices.extend(other_notices(&files.newer, files.others + count - rows.len()));
+        notices.extend(other_notices(&files.other_versions, files.others + count - rows.len()));
         Ok(Self { recipe, rows, notices })
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Files {
     /// Damaged files, each with the reason.
     pub damaged: Vec<(PathBuf, String)>,
     /// Rows of another format, or of another version with unknown fields.
-    pub newer: Vec<PathBuf>,
+    pub other_versions: Vec<PathBuf>,
     /// Number of rows of other cells or input files that were left out.
     pub others: usize,
 }
@@ -49,12 +49,12 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
     for row in paths.into_par_iter().map(read).collect::<Vec<io::Result<_>>>() {
         match row.map_err(unreadable)? {
             Some((Ok(Some(row)), _)) => files.rows.push(row),
-            Some((Ok(None), path)) => files.newer.push(path),
+            Some((Ok(None), path)) => files.other_versions.push(path),
             Some((Err(why), path)) => files.damaged.push((path, why)),
             None => {}
         }
     }
-    files.newer.sort();
+    files.other_versions.sort();
     Ok(files)
 }
 
@@ -64,7 +64,7 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
 /// Says why the file is damaged.
 pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> {
     match serde_json::from_slice::<Row>(text) {
-        Ok(row) if row.format > FORMAT => Ok(None),
+        Ok(row) if row.format != FORMAT => Ok(None),
         Ok(row) if path.file_stem().is_none_or(|stem| stem != row.name().as_str()) => {
             Err(format!("its name is {}", row.name()))
         }
@@ -75,14 +75,14 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
         Ok(row) if row.measurement.as_ref().is_some_and(|measured| measured.step.min <= 0.0) => {
             Err("its measurement has a step that took no time".into())
         }
-        Ok(row) => Ok(row.in_this_format().ok()),
+        Ok(row) => Ok(Some(row)),
         Err(e) => {
             let value: Value =
                 serde_json::from_slice(text).map_err(|e| format!("it is not a whole row: {e}"))?;
             let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
             let format = value.get("format").and_then(Value::as_u64);
             match version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
-                || format.is_some_and(|format| format > u64::from(FORMAT))
+                || format.is_some_and(|format| format != u64::from(FORMAT))
             {
                 true => Ok(None),
                 false => Err(format!("it is not a row: {e}")),
@@ -92,8 +92,8 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
 }
 
 /// What is said of rows of other versions, and of so many rows of other cells or input files.
-pub(super) fn other_notices(newer: &[PathBuf], others: usize) -> Vec<String> {
-    let newer = newer.first().map(|path| match newer.len() - 1 {
+pub(super) fn other_notices(other_versions: &[PathBuf], others: usize) -> Vec<String> {
+    let versions = other_versions.first().map(|path| match other_versions.len() - 1 {
         0 => format!("{} is of another version of the runner and is left as it is", path.display()),
         1 => format!(
             "{} and 1 more row are of other versions of the runner and are left as they are",
@@ -109,7 +109,7 @@ pub(super) fn other_notices(newer: &[PathBuf], others: usize) -> Vec<String> {
         1 => Some("1 row of another cell or of other input files was left as it is".into()),
         n => Some(format!("{n} rows of other cells or of other input files were left as they are")),
     };
-    newer.into_iter().chain(others).collect()
+    versions.into_iter().chain(others).collect()
 }
 
 pub(super) fn move_aside(path: &Path, why: &str) -> miette::Result<String> {

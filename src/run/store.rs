@@ -105,9 +105,9 @@ impl Store {
         let mut files = read_rows(&self.rows())?;
         let moved = files.damaged.drain(..).map(|(path, why)| move_aside(&path, &why));
         let mut notices = moved.collect::<Result<Vec<String>>>()?;
-        let newer = std::mem::take(&mut files.newer);
+        let other_versions = std::mem::take(&mut files.other_versions);
         let (rows, others) = self.sort(files, cells, notify);
-        notices.extend(other_notices(&newer, others));
+        notices.extend(other_notices(&other_versions, others));
         Ok(Loaded { rows, notices })
     }
 
@@ -135,8 +135,7 @@ impl Store {
             let mut newest: Vec<Option<Row>> = vec![None; cell.measure.repeats];
             let Some(found) = by_cell.remove(key) else { return newest };
             let inputs = contents.inputs(cell);
-            // A row without inputs was written by an old build; the contents of its files are not known.
-            for row in found.into_iter().filter(|row| row.inputs.as_ref().is_none_or(|of| *of == inputs)) {
+            for row in found.into_iter().filter(|row| row.inputs == inputs) {
                 let place = row.repeat.checked_sub(1).and_then(|place| newest.get_mut(place));
                 if let Some(place) = place
                     && place.as_ref().is_none_or(|kept| kept.worth() <= row.worth())
@@ -188,10 +187,11 @@ impl Store {
     /// When the folder cannot be read.
     pub fn results(&self, recipe: &Recipe, notify: &dyn Fn(&str)) -> Result<Results> {
         let mut files = read_rows(&self.rows())?;
-        let (damaged, newer) = (std::mem::take(&mut files.damaged), std::mem::take(&mut files.newer));
+        let (damaged, other_versions) =
+            (std::mem::take(&mut files.damaged), std::mem::take(&mut files.other_versions));
         let (rows, others) = self.sort(files, &recipe.cells, notify);
         let rows = rows.into_iter().flatten().flatten().collect();
-        Results::of(&self.folder, Files { rows, damaged, newer, others })
+        Results::of(&self.folder, Files { rows, damaged, other_versions, others })
     }
 
     /// The rows of a recipe on all devices, the newest first; files that cannot be read are left out.

@@ -19,8 +19,8 @@ use crate::recipe::{Cell, Recipe, keys};
 use crate::report::{StackedBar, stacked_bars};
 use crate::row::Row;
 use crate::run::{Options, Store, memory_limit};
-use crate::words::text::{grouped, table};
 use crate::words::Settings;
+use crate::words::text::{grouped, table};
 use strum::VariantArray;
 
 #[derive(Debug, Args)]

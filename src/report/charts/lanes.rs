@@ -75,11 +75,6 @@ impl Family {
     }
 }
 
-/// The family of a kernel or copy in words; `None` for a mark.
-pub fn family(activity: &Activity) -> Option<&'static str> {
-    (activity.kind != ActivityKind::Mark).then(|| FAMILIES[Family::of(activity) as usize].1)
-}
-
 /// The families that occur; `with_times`: with the sums of their times.
 pub fn legend(activities: &[&Activity], with_times: bool) -> Legend {
     let mut legend = Legend::default();

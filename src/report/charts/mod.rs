@@ -24,7 +24,6 @@ use serde::Serialize;
 use super::table::Comparison;
 
 pub use canvas::font_files;
-pub use lanes::family;
 pub use png::png;
 pub use stacked::{StackedBar, stacked};
 pub use timeline::{compared, timeline};
