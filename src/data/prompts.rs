@@ -12,11 +12,11 @@ section! {
     /// none.
     pub struct Generate: Section::new("generate") => {
         /// Texts that the model continues, all in one batch.
-        pub prompts: Vec<String> = Key::size(Values::Texts).since(4),
+        pub prompts: Vec<String> = Key::size(Values::Texts),
         /// Most tokens of a continuation.
-        pub max_new_tokens: usize = Key::size(COUNT).default(Whole(48)).called("generated tokens").since(4),
+        pub max_new_tokens: usize = Key::size(COUNT).default(Whole(48)).called("generated tokens"),
         /// Tokens are drawn from softmax(logits / temperature) by the cell's seed. Without the key the most probable is taken.
-        pub temperature: Option<f64> = Key::size(POSITIVE).default(Nothing).without("greedy").since(4),
+        pub temperature: Option<f64> = Key::size(POSITIVE).default(Nothing).without("greedy"),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::params::table::{Group, Table};
 use crate::words::section::section;
 use crate::words::values::{COUNT, LAYERS};
 use crate::words::{Compute, Key, Section};
-use crate::world::Group as Ranks;
+use crate::world::ProcessGroup;
 
 section! {
     /// A stack of SwiGLU feed-forward networks that learns to reproduce a random target.
@@ -59,7 +59,7 @@ pub struct SwigluStack {
     arithmetic: Arithmetic,
     /// Those that layers are divided among.
     #[module(skip)]
-    ranks: Ranks,
+    ranks: ProcessGroup,
 }
 
 /// Input and target, [tokens, hidden] each.

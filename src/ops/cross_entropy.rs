@@ -38,7 +38,7 @@ use super::name::OperatorName;
 use super::product::{Fp32Math, composed_product};
 use super::tensor_parallel::copy_to_ranks;
 use super::{Operator, narrow, rounded, wide};
-use crate::world::Group;
+use crate::world::ProcessGroup;
 use tokens::Sums;
 use vocabulary::{Found, Head};
 
@@ -79,7 +79,14 @@ pub fn linear_cross_entropy(
     let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
     let exact = arithmetic == Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
     let longest_sum = if exact && on_cuda(&h) { LONGEST_SUM } else { usize::MAX };
-    chunked(h, weight, (labels.clone(), total), (arithmetic, ample), [chunk, longest_sum], &Group::alone())
+    chunked(
+        h,
+        weight,
+        (labels.clone(), total),
+        (arithmetic, ample),
+        [chunk, longest_sum],
+        &ProcessGroup::alone(),
+    )
 }
 
 /// As [`linear_cross_entropy`] with the custom operator, of a vocabulary that is divided among ranks: weight is the part
@@ -93,7 +100,7 @@ pub fn divided_cross_entropy(
     labels: &Tensor<1, Int>,
     total: f64,
     arithmetic: Arithmetic,
-    ranks: &Group,
+    ranks: &ProcessGroup,
 ) -> Tensor<1> {
     let (h, weight) = (copy_to_ranks(h, ranks), weight.into());
     let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
@@ -109,7 +116,7 @@ pub fn evaluate(
     weight: Tensor<2>,
     labels: &Tensor<1, Int>,
     arithmetic: Arithmetic,
-    ranks: &Group,
+    ranks: &ProcessGroup,
 ) -> Tensor<1> {
     let arithmetic = arithmetic.in_region();
     let dtype = arithmetic.dtype;
@@ -130,7 +137,7 @@ fn chunked(
     (labels, total): (Tensor<1, Int>, f64),
     (arithmetic, ample): (Arithmetic, bool),
     [chunk, longest_sum]: [usize; 2],
-    ranks: &Group,
+    ranks: &ProcessGroup,
 ) -> Tensor<1> {
     let dtype = arithmetic.dtype;
     let Weight { stored, cast, .. } = weight;

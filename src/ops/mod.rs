@@ -54,7 +54,6 @@ section! {
         /// Blocks of a segment: only its input is kept, and backward computes it again; 0: no segments.
         pub blocks: usize = Key::method(COUNT_OR_ZERO)
             .default(Whole(0))
-            .since(2)
             .reads(&[("0", "no blocks recomputed"), ("1", "blocks recomputed"), ("", "{} blocks recomputed at once")]),
     }
 }
@@ -149,7 +148,7 @@ section! {
         pub attention: Operator = OPERATOR,
         /// Whether custom attention in bf16 or fp16 is fused on CUDA: one kernel that keeps no scores in memory.
         pub fused_attention: bool =
-            Key::flag(true).called("fused attention").moot("ops.attention", "plain").tacit().since(3),
+            Key::flag(true).called("fused attention").moot("ops.attention", "plain").tacit(),
         /// The language-model head with its cross-entropy.
         pub loss: Operator = OPERATOR,
         /// RMSNorm and LayerNorm.

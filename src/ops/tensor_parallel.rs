@@ -22,13 +22,13 @@ use super::function::custom;
 use super::name::OperatorName;
 use super::parameters::flat;
 use super::{rounded, wide};
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 /// x [tokens, columns], which every rank reads with its part of a layer's outputs.
 ///
 /// # Panics
 /// In backward, with a [`Failure`](crate::world::Failure) where another rank does not come.
-pub fn copy_to_ranks(x: Tensor<2>, ranks: &Group) -> Tensor<2> {
+pub fn copy_to_ranks(x: Tensor<2>, ranks: &ProcessGroup) -> Tensor<2> {
     if ranks.size() == 1 {
         return x;
     }
@@ -45,7 +45,7 @@ pub fn copy_to_ranks(x: Tensor<2>, ranks: &Group) -> Tensor<2> {
 ///
 /// # Panics
 /// With a [`Failure`](crate::world::Failure) where another rank does not come.
-pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &Group) -> Tensor<2> {
+pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &ProcessGroup) -> Tensor<2> {
     const NAME: &str = "parts of a result";
     if ranks.size() == 1 && bias.is_none() {
         return y;
@@ -108,7 +108,7 @@ fn sent_bytes(setting: &Setting, element: u64) -> u64 {
 }
 
 /// Σ_r x_r in the type of x. Between GPUs the host waits for nothing.
-fn summed(name: &str, x: Tensor<2>, ranks: &Group) -> Tensor<2> {
+fn summed(name: &str, x: Tensor<2>, ranks: &ProcessGroup) -> Tensor<2> {
     let (dims, dtype) = (x.dims(), x.dtype());
     let x = if ranks.sums_narrow() { x } else { rounded(x, DType::F32) };
     let sums = ranks.sum(name, flat(x.into_dispatch())).wait().expect("every rank gets it");

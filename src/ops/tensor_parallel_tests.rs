@@ -51,7 +51,7 @@ impl Layers {
     }
 
     /// The squares of V relu(W norm(x)) added up, and the gradients in the order of the fields.
-    fn run(&self, with_norm: bool, ranks: &Group) -> (f64, [Vec<f64>; 6]) {
+    fn run(&self, with_norm: bool, ranks: &ProcessGroup) -> (f64, [Vec<f64>; 6]) {
         let Self { x, factors, w, w_bias, v, v_bias } = self;
         let normal = match with_norm {
             true => norm(x.clone(), factors.clone(), None, 1e-5, DType::F32, Operator::Custom),

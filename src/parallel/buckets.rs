@@ -13,7 +13,7 @@ use crate::ops::backend::on_cuda;
 use crate::ops::flat::{ALIGNED, laid_out, part};
 use crate::ops::parameters::flat;
 use crate::ops::rounded;
-use crate::world::{Arriving, Group};
+use crate::world::{Arriving, ProcessGroup};
 
 /// Gradients in fp32, ready to be summed.
 pub struct Bucket {
@@ -44,7 +44,11 @@ enum Sum {
 
 impl Bucket {
     /// `None` without gradients.
-    pub fn of(group: &Group, reduce: DataReduce, gradients: Vec<(ParamId, DispatchTensor)>) -> Option<Self> {
+    pub fn of(
+        group: &ProcessGroup,
+        reduce: DataReduce,
+        gradients: Vec<(ParamId, DispatchTensor)>,
+    ) -> Option<Self> {
         let gradients: Vec<_> = gradients.into_iter().map(|(id, gradient)| (id, flat(gradient))).collect();
         let device = gradients.first()?.1.device();
         let mut length = 0usize;
@@ -67,7 +71,7 @@ impl Bucket {
     }
 
     /// Begins to sum it.
-    pub fn sum(mut self, group: &Group, reduce: DataReduce, name: String) -> Summed {
+    pub fn sum(mut self, group: &ProcessGroup, reduce: DataReduce, name: String) -> Summed {
         let sum = match (self.values.len(), reduce) {
             (1, DataReduce::AllReduce) => Sum::One(group.sum(name, self.values.remove(0))),
             (1, DataReduce::Rank0) => Sum::One(group.sum_at(name, group.first(), self.values.remove(0))),
@@ -83,7 +87,7 @@ impl Bucket {
 
     /// Begins to sum it where it lies, over the gradients that a graph writes again in each step: once the graph has come to
     /// `full`, or behind what was issued so far.
-    pub fn sum_in_place(&self, group: &Group, name: String, full: Option<&Mark>) -> Summed {
+    pub fn sum_in_place(&self, group: &ProcessGroup, name: String, full: Option<&Mark>) -> Summed {
         let sum = Sum::Each(group.sum_in_place(name, self.values.clone(), full));
         Summed { parts: self.parts.clone(), sum }
     }

@@ -1,18 +1,18 @@
 //! [`Groups`]: the groups of ranks in which a rank works.
 
 use super::config::Parallel;
-use crate::world::{Group, World};
+use crate::world::{ProcessGroup, World};
 
 /// The groups of a rank. Its number is replica · `parallel.tensor` + its place in the tensor group: the ranks that divide
 /// layers are neighbours.
 #[derive(Clone)]
 pub struct Groups {
     /// Ranks with the same part of the network and other shares of each batch.
-    pub replicas: Group,
+    pub replicas: ProcessGroup,
     /// Ranks with other parts of each layer and the same share.
-    pub tensor: Group,
+    pub tensor: ProcessGroup,
     /// Ranks with the other stages of a pipeline.
-    pub pipeline: Group,
+    pub pipeline: ProcessGroup,
 }
 
 impl Groups {
@@ -32,7 +32,11 @@ impl Groups {
 
     /// The groups of a single process.
     pub fn alone() -> Self {
-        Self { replicas: Group::alone(), tensor: Group::alone(), pipeline: Group::alone() }
+        Self {
+            replicas: ProcessGroup::alone(),
+            tensor: ProcessGroup::alone(),
+            pipeline: ProcessGroup::alone(),
+        }
     }
 }
 

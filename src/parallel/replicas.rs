@@ -22,14 +22,14 @@ use crate::device::cuda::{Mark, Run};
 use crate::ops::gate::{Gates, gates};
 use crate::ops::parameters::{each_parameter, flat};
 use crate::optim::GradientSet;
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 /// Least elements of a bucket of parameters without a gate, apart from the last: 25 MiB of fp32, as in PyTorch.
 const BUCKET: usize = (25 << 20) / 4;
 
 /// The replicas of a network, including this one.
 pub struct Replicas {
-    group: Group,
+    group: ProcessGroup,
     reduce: DataReduce,
     sums: Arc<Mutex<Sums>>,
 }
@@ -57,7 +57,7 @@ pub struct RecordedBucket {
 
 impl Replicas {
     /// `None` if there is only one.
-    pub fn of(group: &Group, reduce: DataReduce) -> Option<Self> {
+    pub fn of(group: &ProcessGroup, reduce: DataReduce) -> Option<Self> {
         (group.size() > 1).then(|| Self { group: group.clone(), reduce, sums: Arc::default() })
     }
 
@@ -185,7 +185,7 @@ impl Replicas {
 
 impl Sums {
     /// Begins to sum these gradients, if there are any.
-    fn begin(&mut self, group: &Group, reduce: DataReduce, gradients: Vec<(ParamId, DispatchTensor)>) {
+    fn begin(&mut self, group: &ProcessGroup, reduce: DataReduce, gradients: Vec<(ParamId, DispatchTensor)>) {
         let bucket = Bucket::of(group, reduce, gradients);
         let name = self.name();
         self.under_way.extend(bucket.map(|bucket| match self.in_place {
@@ -200,7 +200,7 @@ impl Sums {
     }
 
     /// Begins to sum what has no gate.
-    fn begin_rest(&mut self, group: &Group, reduce: DataReduce, rest: GradientSet) {
+    fn begin_rest(&mut self, group: &ProcessGroup, reduce: DataReduce, rest: GradientSet) {
         self.gated = self.under_way.len();
         let (mut bucket, mut elements) = (Vec::new(), 0);
         for (id, gradient) in rest.into_ordered() {

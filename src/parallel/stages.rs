@@ -20,7 +20,7 @@ use crate::optim::GradientSet;
 use crate::params::table::id;
 use crate::residence::Residence;
 use crate::words::DeviceId;
-use crate::world::{Arriving, Group, Leaving};
+use crate::world::{Arriving, Leaving, ProcessGroup};
 
 /// Least and most trials of a profile, whose median counts, and about how many seconds they take: a GPU's clock falls in
 /// the first tenth of a second under load.
@@ -34,7 +34,7 @@ const MOST_SENT: usize = 64;
 pub struct Stages<N> {
     pub division: Division,
     device: Device,
-    group: Group,
+    group: ProcessGroup,
     /// The actions of this rank in a step.
     pub actions: Vec<Action>,
     /// Forwards whose backward is still to come.
@@ -55,7 +55,7 @@ fn key(message: &Message) -> Key {
 }
 
 impl<N: Network> Stages<N> {
-    pub fn new(division: Division, group: &Group, device: DeviceId) -> Self {
+    pub fn new(division: Division, group: &ProcessGroup, device: DeviceId) -> Self {
         let order = &division.order;
         let actions = match group.has_gpus() {
             true => order.of_rank_ahead(group.rank()),

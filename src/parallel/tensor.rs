@@ -8,11 +8,11 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use crate::optim::GradientSet;
 use crate::params::split::Slice;
 use crate::params::table::{Entry, Table, id};
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 /// The ranks that divide the layers, including this one.
 pub struct TensorRanks {
-    group: Group,
+    group: ProcessGroup,
     /// Parameters of which each rank has a share. All ranks have the same gradients of the others.
     divided: HashSet<ParamId>,
     /// Outside of autodiff.
@@ -21,7 +21,7 @@ pub struct TensorRanks {
 
 impl TensorRanks {
     /// `None` if there is only one.
-    pub fn of(group: &Group, table: &Table, device: &Device) -> Option<Self> {
+    pub fn of(group: &ProcessGroup, table: &Table, device: &Device) -> Option<Self> {
         let divided = table.entries.iter().filter(|entry| entry.split.is_some());
         let divided = divided.map(|entry| id(&entry.name)).collect();
         (group.size() > 1).then(|| Self { group: group.clone(), divided, device: device.clone() })
@@ -44,7 +44,7 @@ impl TensorRanks {
 ///
 /// # Panics
 /// As [`TensorRanks::squares`].
-pub fn whole(entry: &Entry, own: TensorData, ranks: &Group) -> TensorData {
+pub fn whole(entry: &Entry, own: TensorData, ranks: &ProcessGroup) -> TensorData {
     let Some(split) = entry.split.filter(|_| ranks.size() > 1) else { return own };
     let shares = ranks.collect(format!("shares of {}", entry.name), own.as_bytes().to_vec()).wait();
     let size = entry.dtype.size();

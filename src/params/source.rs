@@ -21,7 +21,7 @@ use super::table::{Group, Table, Tuning};
 use crate::device::Filler;
 use crate::params::weights::Weights;
 use crate::words::DeviceId;
-use crate::world::Group as Ranks;
+use crate::world::ProcessGroup;
 
 /// The values of a parameter before training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +45,7 @@ pub struct Source {
     /// Which side of a linear layer divides among ranks; `None`: every rank has all of it.
     side: Option<Side>,
     /// Those that divide parameters among them.
-    ranks: Ranks,
+    ranks: ProcessGroup,
 }
 
 struct Shared {
@@ -134,7 +134,7 @@ impl Source {
             path: "".into(),
             group: Group::Embedding,
             side: None,
-            ranks: Ranks::alone(),
+            ranks: ProcessGroup::alone(),
         }
     }
 
@@ -168,12 +168,12 @@ impl Source {
 
     /// Gives a rank its share of what divides, and all of the rest: of the same values as one process has.
     #[must_use]
-    pub fn among(&self, ranks: &Ranks) -> Self {
+    pub fn among(&self, ranks: &ProcessGroup) -> Self {
         Self { ranks: ranks.clone(), ..self.clone() }
     }
 
     /// Those that divide parameters among them.
-    pub fn ranks(&self) -> &Ranks {
+    pub fn ranks(&self) -> &ProcessGroup {
         &self.ranks
     }
 

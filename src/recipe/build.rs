@@ -1,6 +1,7 @@
 //! From a recipe's table to a [`Recipe`]: its grid expanded, every cell read and checked, and what tells them apart.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use itertools::Itertools;
 use rayon::prelude::*;
@@ -11,7 +12,7 @@ use toml::de::{DeTable, Deserializer};
 use super::diagnostic::{RecipeError, Source};
 use super::grid::{self, Combination};
 use super::report::{ReportConfig, Stage};
-use super::{CPU, GRID, LADDER, Recipe, keys, ladder, read, save};
+use super::{CPU, Cell, GRID, LADDER, Recipe, keys, ladder, read, save};
 use crate::device::Target;
 use crate::words::settings;
 
@@ -27,6 +28,29 @@ struct Header {
 }
 
 const HEADER_KEYS: [&str; 3] = ["title", "question", "report"];
+
+impl Header {
+    /// `title`: where the recipe has it.
+    fn read(table: DeTable<'_>, title: Option<Range<usize>>, source: &Source) -> Result<Self, RecipeError> {
+        let start = 0..source.text.len().min(1);
+        let header = Self::deserialize(Deserializer::from(Spanned::new(start, table)))
+            .map_err(|e| source.toml_error(&e, &[]))?;
+        for (key, text) in [("title", &header.title), ("question", &header.question)] {
+            let unseen = |c: &char| c.is_control() && !c.is_ascii_whitespace();
+            if let Some(unseen) = text.chars().find(unseen) {
+                let message =
+                    format!("`{key}` holds the control character {unseen:?}, which no report can show");
+                return Err(source.plain(&message, "remove it"));
+            }
+        }
+        if header.title.trim().is_empty() {
+            let help = "say what the report is called, such as title = \"What does recomputation cost?\"";
+            return Err(source.at(title, "`title` is empty".into(), help.into()));
+        }
+        Ok(header)
+    }
+}
+
 impl Recipe {
     /// `set`: what every cell takes, whatever the grid says.
     pub(super) fn built(
@@ -111,30 +135,9 @@ impl Recipe {
         }
         let swept = keys::swept(&all_settings);
         save::check_apart(&cells, &swept).map_err(|rule| source.plain(&rule.message, &rule.help))?;
-        let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.as_str()).collect();
-        devices.retain(|device| *device != CPU);
-        if let Some(other) = devices.iter().find(|device| **device != devices[0]) {
-            return Err(source.plain(
-                &format!("a recipe runs on one GPU, and this one names {} and {other}", devices[0]),
-                "take one of them out of the grid and run the recipe once for each; the CPU may be in it together with one",
-            ));
-        }
+        require_one_gpu(&cells, source)?;
         // After the cells: a misspelt `title` is an unknown key, not a missing title.
-        let header_span = 0..source.text.len().min(1);
-        let mut header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
-            .map_err(|e| source.toml_error(&e, &[]))?;
-        for (key, text) in [("title", &header.title), ("question", &header.question)] {
-            let unseen = |c: &char| c.is_control() && !c.is_ascii_whitespace();
-            if let Some(unseen) = text.chars().find(unseen) {
-                let message =
-                    format!("`{key}` holds the control character {unseen:?}, which no report can show");
-                return Err(source.plain(&message, "remove it"));
-            }
-        }
-        if header.title.trim().is_empty() {
-            let help = "say what the report is called, such as title = \"What does recomputation cost?\"";
-            return Err(source.at(title, "`title` is empty".into(), help.into()));
-        }
+        let mut header = Header::read(header, title, source)?;
         if !stages.is_empty() {
             header.report.ladder = stages;
         }
@@ -155,6 +158,18 @@ impl Recipe {
             swept,
             telling,
         })
+    }
+}
+
+fn require_one_gpu(cells: &[Cell], source: &Source) -> Result<(), RecipeError> {
+    let mut devices = cells.iter().map(|cell| cell.device.as_str()).filter(|device| *device != CPU);
+    let first = devices.next();
+    match devices.find(|device| Some(*device) != first).zip(first) {
+        None => Ok(()),
+        Some((other, first)) => Err(source.plain(
+            &format!("a recipe runs on one GPU, and this one names {first} and {other}"),
+            "take one of them out of the grid and run the recipe once for each; the CPU may be in it together with one",
+        )),
     }
 }
 

@@ -25,10 +25,10 @@ section! {
         weights: Option<String> = Key::method(Values::Text).default(Nothing).called("saved weights"),
         /// Folder for the trained adapter, in PEFT's layout; `{seed}` as above. If save.weights is set too, that folder has the
         /// model with the adapter merged.
-        adapter: Option<String> = Key::method(Values::Text).default(Nothing).called("saved adapter").since(4),
+        adapter: Option<String> = Key::method(Values::Text).default(Nothing).called("saved adapter"),
         /// Whether to replace a folder that another program wrote, or a model by an adapter and the reverse. A model or an
         /// adapter of the runner is always replaced by a new one of its kind.
-        pub overwrite: Option<bool> = Key::method(Values::Bool).default(Nothing).called("overwriting").since(4),
+        pub overwrite: Option<bool> = Key::method(Values::Bool).default(Nothing).called("overwriting"),
         /// Folder for the state of training, from which an interrupted cell resumes; `{seed}` as above.
         state: Option<String> = Key::method(Values::Text).default(Nothing).called("saved state"),
         /// Steps between states.

@@ -79,7 +79,7 @@ section! {
         /// Batches of `train.batch_size` sequences that an evaluation reads.
         pub batches: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "{} held-out batches")]),
         /// Whether to measure how far training moves the features of these batches, which the head reads.
-        pub feature_distance: bool = Key::flag(false).since(4),
+        pub feature_distance: bool = Key::flag(false),
     }
 }
 

@@ -3,15 +3,18 @@
 use itertools::Itertools;
 
 use super::columns::{ANSWERS, Asked};
-use super::content::section;
 use super::document::{Element, Table};
-use super::table::{Comparison, Group, Line};
+use super::line::Line;
+use super::table::{Comparison, Group};
 use super::units::Unit;
 use crate::measure::{Answer, Answers};
-use crate::words::text::sentence;
+use crate::words::text::{few, sentence};
 
 /// Methods whose answers a sentence has, one by one.
 const FEW: usize = 3;
+
+/// Cells of which samples are shown.
+const SAMPLED: usize = 6;
 
 /// The answers to each test set of a cell.
 pub fn asked<'a>(line: &Line<'a>) -> Vec<Asked<'a>> {
@@ -26,9 +29,9 @@ pub fn asked<'a>(line: &Line<'a>) -> Vec<Asked<'a>> {
 
 /// The table and samples; nothing where no cell answered.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
-    let mut out = section("Answers", [table(comparison)]);
-    for line in &comparison.lines {
-        let Some(Asked { before, after }) = asked(line).into_iter().next() else { continue };
+    let mut out = Element::section("Answers", [table(comparison)]);
+    let asked = comparison.lines.iter().filter_map(|line| Some((line, asked(line).into_iter().next()?)));
+    for (line, Asked { before, after }) in asked.take(SAMPLED) {
         let when = if before.is_some() { ", after training" } else { "" };
         let asked = before.map(|before| (", before training", before)).into_iter().chain([(when, after)]);
         for (when, answers) in asked {
@@ -163,6 +166,9 @@ fn each(Pooled { name, set, before, after }: &Pooled) -> String {
 fn most(of_set: &[&Pooled]) -> String {
     let accuracy = |of: &&Pooled| of.after.accuracy();
     let best = of_set.iter().max_by(|a, b| accuracy(a).total_cmp(&accuracy(b))).expect("some method");
+    let equal = of_set.iter().filter(|of| accuracy(of) == accuracy(best)).map(|of| of.name.clone());
+    let equal: Vec<String> = equal.collect();
+    let each = if equal.len() > 1 { " each" } else { "" };
     let [low, high] = best.after.interval();
     let clear = of_set.iter().filter(|of| of.after.interval()[1] < low);
     let clear: Vec<String> = clear.map(|of| format!("{} {}", of.name, share(of.after.accuracy()))).collect();
@@ -178,8 +184,8 @@ fn most(of_set: &[&Pooled]) -> String {
         });
     let when = if before.is_empty() { "" } else { " after training" };
     format!(
-        "{} answered the most of “{}” correctly{when}, {} (95 % interval {} to {}){less}{before}",
-        best.name,
+        "{} answered the most of “{}” correctly{when}, {}{each} (95 % interval {} to {}){less}{before}",
+        sentence(&few(equal, FEW)),
         best.set,
         share(best.after.accuracy()),
         share(low),

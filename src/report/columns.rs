@@ -7,8 +7,8 @@ mod ranks;
 mod traces;
 
 use super::learning::Learned;
+use super::line::Line;
 use super::statistics::half_width;
-use super::table::Line;
 use super::units::Unit::{self, *};
 use crate::measure::{
     Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,

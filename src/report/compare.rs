@@ -120,7 +120,7 @@ impl<'a> Compared<'a> {
         // The recipe's `auto` means this machine's device; the rows know where they were measured.
         let device = measured.iter().flatten().find_map(|s| s.get("device")).cloned();
         let swept = comparison.swept.iter().any(|key| key == "device");
-        let planned = |line: &super::table::Line| {
+        let planned = |line: &super::line::Line| {
             let mut settings = Settings::clone(&line.settings);
             if let Some(device) = device.clone().filter(|_| !swept) {
                 settings.insert("device".into(), device);

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use polars::prelude::{ChunkAgg, ChunkQuantile};
 
 use super::alike::groups;
-use super::differences::{Difference, Differences, Known, TIMES};
+use super::differences::{Difference, Differences, ENOUGH, Known, TIMES};
+use super::labels::FEW;
 use super::quality::{self, MANY};
-use super::recommendation::FEW;
 use super::table::Comparison;
 use super::{answers, loading, pareto};
 use crate::row::Status;
@@ -113,8 +113,9 @@ fn against_baseline(comparison: &Comparison, differences: &Differences, method: 
     for (place, (quantity, what)) in TIMES.into_iter().enumerate() {
         let known: Vec<&Difference> =
             differences.of(method, quantity).filter(|of| of.known != Known::OtherBuild).collect();
-        single &= known.iter().all(|of| of.processes < 2);
-        let clear = known.iter().filter(|of| of.known == Known::Clear).map(|of| of.ratio - 1.0).collect();
+        single &= known.iter().all(|of| of.processes < ENOUGH);
+        let clear = known.iter().filter(|of| of.known == Known::Clear).map(|of| of.ratio - 1.0);
+        let clear = clear.filter(|share| share.abs() > NEGLIGIBLE).collect();
         if !known.is_empty() {
             let each = if comparison.with_samplers() { " for each real token" } else { "" };
             add(clear, known.len(), &format!("{what}{each}"));
@@ -143,7 +144,10 @@ fn clauses(shares: &[f64], of: usize, what: &str) -> Vec<String> {
             (n, of) if n == of => format!(" at all {of} shapes"),
             (n, of) => format!(" at {n} of {of} shapes"),
         };
-        let times = |share: f64| format!("{:.0}", 1.0 + share);
+        let times = |share: f64| match 1.0 + share {
+            times if times < 9.95 => format!("{times:.1}"),
+            times => format!("{times:.0}"),
+        };
         let share = |share: f64| percent(share).trim_end_matches(" %").to_string();
         let (written, how) = match high >= MANY {
             true => ([low, high].map(times), "times the".to_string()),

@@ -1,10 +1,11 @@
 //! The elements of a [`super::document::Document`], in the order of the report.
 
+use std::collections::BTreeSet;
+
 use itertools::Itertools;
 
-use super::charts::Chart;
 use super::differences::Differences;
-use super::document::{Element, Table};
+use super::document::{Chart, Document, Element, Table};
 use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
@@ -18,8 +19,26 @@ use crate::words::text::{argument, sentence};
 /// A table of more rows takes more than half a page.
 const LONG: usize = 24;
 
+/// The report as it is set.
+pub fn document(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Document {
+    let environments = || comparison.lines.iter().filter_map(|line| line.row).map(|row| &row.environment);
+    let date = environments().map(|e| e.date.clone()).max().unwrap_or_default();
+    let devices: BTreeSet<&str> = environments().map(|e| e.device.name.as_str()).collect();
+    let mut measured: Vec<&str> = devices.into_iter().collect();
+    measured.extend(date.split('T').next().filter(|day| !day.is_empty()));
+    let (elements, details) = elements(comparison, charts, timelines);
+    Document {
+        title: comparison.recipe.title.clone(),
+        tight: false,
+        measured: measured.join(", "),
+        date,
+        elements,
+        details,
+    }
+}
+
 /// The elements of HTML and PDF, and the details of HTML alone.
-pub fn elements(
+fn elements(
     comparison: &Comparison,
     charts: Vec<Chart>,
     timelines: Timelines,
@@ -40,25 +59,25 @@ pub fn elements(
     findings.retain(|finding| !answer.contains(finding));
     let answer = answer.into_iter().chain(differences.caveats(comparison));
     out.push(Element::Summary { items: answer.map(together).collect() });
-    out.extend(section("All methods", [overview(comparison), sizes(comparison)]));
+    out.extend(Element::section("All methods", [overview(comparison), sizes(comparison)]));
     out.push(Element::heading("Findings"));
     out.push(Element::List { items: findings.into_iter().map(together).collect() });
     out.extend(ladder::elements(comparison));
     out.extend(charts.into_iter().map(Element::Figure));
-    out.extend(section("What loading cost", [comparison.table("loading")]));
-    out.extend(section("What was learned", [comparison.table("learned")]));
-    out.extend(section("What was trained", [comparison.table("tuning")]));
+    out.extend(Element::section("What loading cost", [comparison.table("loading")]));
+    out.extend(Element::section("What was learned", [comparison.table("learned")]));
+    out.extend(Element::section("What was trained", [comparison.table("tuning")]));
     out.extend(answers::elements(comparison));
     out.extend(continuations::elements(comparison));
-    out.extend(section("Gradient scalers", [comparison.table("scalers")]));
-    out.extend(section("The phases of a step", [comparison.table("results")]));
+    out.extend(Element::section("Gradient scalers", [comparison.table("scalers")]));
+    out.extend(Element::section("The phases of a step", [comparison.table("results")]));
     let (copies, crossed) = offload::elements(comparison);
     let (shown, traces) = timelines::elements(comparison, timelines);
     out.extend(copies);
     out.extend(ranks::elements(comparison));
     out.extend(shown);
     out.extend(swiglu::elements(comparison));
-    out.extend(section("Published results", [published(comparison)]));
+    out.extend(Element::section("Published results", [published(comparison)]));
     out.push(Element::Flush);
     out.push(Element::heading("Limits"));
     out.push(Element::paragraph(environment::limits(comparison)));
@@ -67,9 +86,9 @@ pub fn elements(
     let details = [
         crossed,
         traces,
-        section("Gradients in few bits", [precision::gradients(comparison)]),
-        section("Estimate against measured memory", [comparison.table("estimates")]),
-        section("Cells without a result", [failures(comparison)]),
+        Element::section("Gradients in few bits", [precision::gradients(comparison)]),
+        Element::section("Estimate against measured memory", [comparison.table("estimates")]),
+        Element::section("Cells without a result", [failures(comparison)]),
     ];
     let details = details.into_iter().flatten().collect();
     out.push(Element::heading("To reproduce it"));
@@ -108,19 +127,10 @@ pub fn for_latex(comparison: &Comparison) -> Vec<(&'static str, Table)> {
     tables.into_iter().filter_map(|(label, table)| Some((label, table?))).collect()
 }
 
-/// A heading and its tables; nothing without a table.
-pub(super) fn section(heading: &str, tables: impl IntoIterator<Item = Option<Table>>) -> Vec<Element> {
-    let mut out: Vec<Element> = tables.into_iter().flatten().map(Element::Table).collect();
-    if !out.is_empty() {
-        out.insert(0, Element::heading(heading));
-    }
-    out
-}
-
 /// Every method over a whole step: time, memory of each kind, rates, and ratios.
 fn overview(comparison: &Comparison) -> Option<Table> {
     let mut table = with_status(comparison, "overview")?;
-    table.caption.extend(labels::size_note(comparison).map(|note| format!(" {}.", sentence(&note))));
+    table.caption.extend(comparison.size_note().map(|note| format!(" {}.", sentence(&note))));
     if !comparison.shared.is_empty() {
         table.caption.push_str(&format!(" Where a name does not say otherwise: {}.", comparison.shared));
     }

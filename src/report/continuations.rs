@@ -2,9 +2,9 @@
 //! after it.
 
 use super::answers::printable;
-use super::content::section;
 use super::document::{Element, Table};
-use super::table::{Comparison, Line};
+use super::line::Line;
+use super::table::Comparison;
 use super::units::Unit;
 use crate::measure::{Continuation, Evaluation};
 use crate::words::text::sentence;
@@ -12,7 +12,7 @@ use crate::words::text::sentence;
 /// A table for each cell that wrote something.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let table = |line: &Line| table(line, &sentence(&comparison.title(line)));
-    section("Text before training and after it", comparison.lines.iter().map(table))
+    Element::section("Text before training and after it", comparison.lines.iter().map(table))
 }
 
 fn table(line: &Line, name: &str) -> Option<Table> {

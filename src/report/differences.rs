@@ -17,6 +17,9 @@ use crate::words::text::{and, percent};
 pub const TIMES: [(&str, &str); 3] =
     [("step", "step time"), ("backward", "backward time"), ("forward", "forward time")];
 
+/// With fewer processes on a side a t-test finds hardly anything: there the steps of single ones count too.
+pub const ENOUGH: usize = 3;
+
 /// What is known about a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
@@ -62,18 +65,19 @@ impl Differences {
                     let [times, others] = [&own, &base].map(|lines| times(comparison, lines, quantity));
                     let (Some(median), Some(other)) = (median(&times), median(&others)) else { continue };
                     let ratio = median / other;
+                    let processes = times.len().min(others.len());
+                    let by_steps = processes < ENOUGH;
                     let known = if !are_of_one_build(comparison, [&own, &base]) {
                         Known::OtherBuild
-                    } else if let Some(p) = welch(&times, &others) {
-                        tested.push(all.len());
-                        p_values.push(p);
-                        Known::Chance
-                    } else if beyond_steps(comparison, [&own, &base], quantity, ratio) {
+                    } else if by_steps && beyond_steps(comparison, [&own, &base], quantity, ratio) {
                         Known::Clear
                     } else {
+                        if let Some(p) = welch(&times, &others) {
+                            tested.push(all.len());
+                            p_values.push(p);
+                        }
                         Known::Chance
                     };
-                    let processes = times.len().min(others.len());
                     all.push(Difference { method, quantity, ratio, known, processes });
                 }
             }
@@ -100,32 +104,44 @@ impl Differences {
                 "The rows come from {} builds of the runner, {}: the report states no difference in time between cells of \
                  different builds. `runner run --stale` measures all of them with one build.",
                 builds.len(),
-                and(builds)
+                and(&builds)
             ));
         }
-        let fewest = self.all.iter().map(|of| of.processes).min();
-        let alone = self.all.iter().any(|of| of.processes < 2);
-        let seeds = comparison.problems() < comparison.shapes.len();
+        // Also of methods that nothing is compared with, since the baseline did not run.
+        let groups = comparison.groups();
+        let processes: Vec<usize> = groups
+            .iter()
+            .map(|group| times(comparison, &group.lines, "step").len())
+            .filter(|processes| *processes > 0)
+            .collect();
         let compared = self.all.iter().filter(|of| of.known != Known::OtherBuild).count();
-        match fewest {
-            _ if alone => {
-                let bounds = bounds(comparison, &measured().collect::<Vec<_>>());
-                let cells = match self.all.iter().all(|of| of.processes < 2) {
-                    true => "Cells were measured in one process each",
-                    false => "Some cells were measured in one process",
-                };
-                out.push(format!(
-                    "{cells}, so the spread between processes was not measured: the report states a difference in time where \
-                     the middle halves of the steps are farther apart than two processes of one cell may be: {bounds}. measure.repeats = 5 shows by how much they do.",
-                ));
-            }
-            Some(fewest @ 2..) if compared > 0 => out.push(format!(
-                "Times are medians over processes{}, at least {fewest} of each cell. The report states a difference where \
-                 Welch's t-test finds one with a chance of error of {LEVEL} over all {compared} comparisons together (Holm), and in \
-                 this answer over those of its methods (Bonferroni).",
+        if processes.len() < 2 || builds.len() > 1 && compared == 0 {
+            return out;
+        }
+        let (few, several): (Vec<usize>, Vec<usize>) = processes.into_iter().partition(|n| *n < ENOUGH);
+        if let Some(fewest) = several.iter().min() {
+            let seeds = comparison.problems() < comparison.shapes.len();
+            out.push(format!(
+                "Times are medians over processes{}, {}at least {fewest} of each. The report states a difference where Welch's \
+                 t-test finds one with a chance of error of {LEVEL} over all {compared} comparisons together (Holm), and in this \
+                 answer over those of its methods (Bonferroni).",
                 if seeds { ", those of other seeds among them" } else { "" },
-            )),
-            _ => {}
+                if few.is_empty() { "" } else { "of some cells " },
+            ));
+        }
+        if let Some(fewest) = few.iter().min() {
+            let bounds = bounds(comparison, &measured().collect::<Vec<_>>());
+            let (cells, spread) = match (several.is_empty(), fewest) {
+                (true, 1) => ("Cells were measured in one process each", "was not measured"),
+                (true, _) => ("Cells were measured in two processes each", "is hardly known"),
+                (false, 1) => ("Some cells were measured in one process", "was not measured"),
+                (false, _) => ("Some cells were measured in two processes", "is hardly known"),
+            };
+            out.push(format!(
+                "{cells}, so their spread between processes {spread}: there the report states a difference in time where the \
+                 middle halves of the steps are farther apart than two processes of one cell may be: {bounds}. \
+                 measure.repeats = 5 shows by how much they do.",
+            ));
         }
         out
     }
@@ -139,11 +155,11 @@ pub fn is_slower(comparison: &Comparison, group: &Group, other: &Group) -> bool 
     exceeds(comparison, lines, lines.map(|lines| times(comparison, lines, "step")), others)
 }
 
-/// Whether one line clearly takes longer for each real token than another: over the whole run with a sampler, else by the
+/// Whether some lines clearly take longer for each real token than others: over the whole run with a sampler, else by the
 /// steps.
-pub fn takes_longer(comparison: &Comparison, line: usize, other: usize) -> bool {
-    let lines = [&[line][..], &[other]];
-    exceeds(comparison, lines, lines.map(|lines| for_a_token(comparison, lines[0])), || 1)
+pub fn takes_longer(comparison: &Comparison, lines: &[usize], others: &[usize]) -> bool {
+    let times = |lines: &[usize]| lines.iter().flat_map(|&line| for_a_token(comparison, line)).collect();
+    exceeds(comparison, [lines, others], [times(lines), times(others)], || 1)
 }
 
 /// Seconds for each real token in each process of a line.
@@ -168,10 +184,8 @@ fn exceeds(
     let (Some(median), Some(least)) = (median(&own), median(&base)) else { return false };
     median > least
         && are_of_one_build(comparison, lines)
-        && match welch(&own, &base) {
-            Some(p) => p < LEVEL / comparisons().max(1) as f64,
-            None => beyond_steps(comparison, lines, "step", median / least),
-        }
+        && (welch(&own, &base).is_some_and(|p| p < LEVEL / comparisons().max(1) as f64)
+            || own.len().min(base.len()) < ENOUGH && beyond_steps(comparison, lines, "step", median / least))
 }
 
 pub fn are_of_one_build(comparison: &Comparison, lines: [&[usize]; 2]) -> bool {

@@ -1,15 +1,11 @@
 //! [`Document`]: the elements of the report, from which `typeset` makes HTML and PDF.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::charts::Chart;
-use super::content;
 use super::frame::Frame;
-use super::table::Comparison;
-use super::timelines::Timelines;
 
 #[derive(Serialize)]
 pub struct Document {
@@ -57,6 +53,16 @@ pub enum Element {
 /// The first figures and tables of a document, which answer its question.
 const KEPT: usize = 5;
 
+/// A drawn chart.
+#[derive(Clone, Serialize)]
+pub struct Chart {
+    /// The file's name without its ending.
+    pub name: String,
+    /// The text below it.
+    pub caption: String,
+    pub svg: String,
+}
+
 /// A table of cells as `tables.toml` has it.
 #[derive(Deserialize)]
 pub struct Defined {
@@ -90,6 +96,15 @@ pub struct Table {
 impl Element {
     pub fn heading(text: &str) -> Self {
         Self::Heading { text: text.into() }
+    }
+
+    /// A heading and its tables; nothing without a table.
+    pub fn section(heading: &str, tables: impl IntoIterator<Item = Option<Table>>) -> Vec<Self> {
+        let mut out: Vec<Self> = tables.into_iter().flatten().map(Self::Table).collect();
+        if !out.is_empty() {
+            out.insert(0, Self::heading(heading));
+        }
+        out
     }
 
     pub fn paragraph(text: impl Into<String>) -> Self {
@@ -132,31 +147,16 @@ impl Document {
         for &place in removable.iter().rev().take(pages) {
             let element = self.elements.remove(place);
             self.details.push(element);
-            // A heading with nothing left below it goes too.
-            let bare = |i: usize| {
-                matches!(self.elements.get(i), None | Some(Element::Heading { .. } | Element::Flush))
-            };
-            if place > 0 && matches!(self.elements[place - 1], Element::Heading { .. }) && bare(place) {
-                self.elements.remove(place - 1);
+            // Words about it without another figure or table go too, with their heading.
+            let is_heading = |i: usize| matches!(self.elements[i], Element::Heading { .. });
+            let Some(heading) = (0..place).rev().find(|&i| is_heading(i)) else { continue };
+            let end = (heading + 1..self.elements.len()).find(|&i| is_heading(i));
+            let section = heading..end.unwrap_or(self.elements.len());
+            let is_word = |element: &Element| matches!(element, Element::Paragraph { .. } | Element::Flush);
+            if self.elements[heading + 1..section.end].iter().all(is_word) {
+                self.elements.drain(section);
             }
         }
         !removable.is_empty()
-    }
-
-    pub fn new(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Self {
-        let environments = || comparison.lines.iter().filter_map(|line| line.row).map(|row| &row.environment);
-        let date = environments().map(|e| e.date.clone()).max().unwrap_or_default();
-        let devices: BTreeSet<&str> = environments().map(|e| e.device.name.as_str()).collect();
-        let mut measured: Vec<&str> = devices.into_iter().collect();
-        measured.extend(date.split('T').next().filter(|day| !day.is_empty()));
-        let (elements, details) = content::elements(comparison, charts, timelines);
-        Self {
-            title: comparison.recipe.title.clone(),
-            tight: false,
-            measured: measured.join(", "),
-            date,
-            elements,
-            details,
-        }
     }
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use itertools::Itertools;
 use serde_json::Value;
 
-use super::table::Comparison;
 use super::units::Unit;
 use crate::ops::Operator;
 use crate::recipe::keys::{self, is_operator};
@@ -13,6 +12,9 @@ use crate::words::key::{Role, When};
 use crate::words::text;
 use crate::words::values::Values;
 use crate::words::{Bytes, Key, Settings};
+
+/// Names of methods that a sentence lists.
+pub const FEW: usize = 8;
 
 /// The name of a size: `train.seq_len` → `sequence length`.
 pub fn size_name(key: &str) -> String {
@@ -41,31 +43,19 @@ fn file_name(text: &str) -> String {
     Path::new(text).file_name().map_or_else(|| text.into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The meaning of bare numbers in labels; `None` where labels have names.
-pub fn size_note(comparison: &Comparison) -> Option<String> {
-    let keys = &comparison.label_sizes;
-    let of = if comparison.of_steps { " of a whole step" } else { "" };
-    let legend = is_product(keys).then(|| size_legend(keys) + of);
-    match (comparison.shapes.as_slice(), legend) {
-        ([one], Some(legend)) => Some(format!("sizes of every cell: {} ({legend})", one.label)),
-        ([one], None) if !keys.is_empty() => Some(format!("every cell: {}", one.label)),
-        (_, legend) => legend.map(|legend| format!("sizes: {legend}")),
-    }
-}
-
 /// `batch size × sequence length, hidden size`
-fn size_legend(keys: &[String]) -> String {
+pub fn size_legend(keys: &[String]) -> String {
     let names: Vec<String> = keys.iter().map(|key| size_name(key)).collect();
     [&[names[..2].join(" × ")], &names[2..]].concat().join(", ")
 }
 
 /// Whether the first two of the sizes are joined by ×: batch size and sequence length.
-fn is_product(keys: &[String]) -> bool {
+pub fn is_product(keys: &[String]) -> bool {
     let times = keys.first().and_then(|key| keys::find(key)?.key.times);
     times.is_some() && times == keys.get(1).map(String::as_str)
 }
 
-/// The label in a table, which has [`size_note`] below it: `16×128, 512`; else [`shape_name`].
+/// The label in a table, which has a note of the sizes below it: `16×128, 512`; else [`shape_name`].
 pub fn shape_label(keys: &[String], settings: &Settings) -> String {
     if is_product(keys) { shape(keys, settings, |_, _| false) } else { shape_name(keys, settings) }
 }

@@ -1,5 +1,6 @@
 //! Names of methods and shapes.
 
+use super::super::table::Comparison;
 use super::super::testing::language_recipe;
 use super::*;
 use serde_json::json;

@@ -55,7 +55,7 @@ impl<'c> Ladder<'c> {
 
     /// Whether the real tokens a second differ by more than chance.
     fn differ(&self, stage: usize, other: usize) -> bool {
-        takes_longer(self.comparison, stage, other) || takes_longer(self.comparison, other, stage)
+        takes_longer(self.comparison, &[stage], &[other]) || takes_longer(self.comparison, &[other], &[stage])
     }
 
     fn written(&self, column: &str, stage: usize) -> String {
@@ -155,7 +155,7 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
         )
     });
     let missing = (0..ladder.stages.len()).filter(|stage| !ladder.measured.contains(stage));
-    let missing: Vec<String> = missing.map(|stage| format!("{:?}", ladder.stages[stage].stage)).collect();
+    let missing: Vec<String> = missing.map(|stage| format!("“{}”", ladder.stages[stage].stage)).collect();
     let (all, left_out) = match missing.as_slice() {
         [] => ("All stages", String::new()),
         missing => {
@@ -249,11 +249,11 @@ why = "The loop waited."
         let trace = step_trace();
         write_traces(folder.path(), rows.iter().zip([&trace[..], &trace[1..]]));
         let mut comparison = Comparison::new(&recipe, &rows);
-        comparison.add_traces(&Timelines::default());
+        Timelines::default().add_to(&mut comparison);
         let untraced = text(&elements(&comparison));
         assert!(untraced.contains("No stage was traced"), "{untraced}");
         let timelines = Timelines::read(folder.path(), &comparison).expect("readable traces");
-        comparison.add_traces(&timelines);
+        timelines.add_to(&mut comparison);
         assert_eq!(comparison.methods, ["plain", "prefetching"]);
         let text = text(&elements(&comparison));
         for part in [
@@ -289,7 +289,7 @@ why = "The loop waited."
         let row = |cell| loading_row(cell, 2.0, &[500, 500], 1000, 0);
         let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
         let mut comparison = Comparison::new(&recipe, &rows);
-        comparison.add_traces(&Timelines::default());
+        Timelines::default().add_to(&mut comparison);
         let Some(Element::Table(table)) = elements(&comparison).into_iter().nth(1) else {
             panic!("no table")
         };
@@ -299,7 +299,7 @@ why = "The loop waited."
 
         let without = [rows[0].clone(), rows[2].clone()];
         let mut comparison = Comparison::new(&recipe, &without);
-        comparison.add_traces(&Timelines::default());
+        Timelines::default().add_to(&mut comparison);
         let said = sentence(&comparison).unwrap();
         assert!(said.starts_with("The other stages together"), "{said}");
         assert!(said.ends_with("\"prefetching\" has no result."), "{said}");

@@ -119,6 +119,10 @@ fn escape(text: &str) -> String {
             '^' => out.push_str("\\textasciicircum{}"),
             '<' => out.push_str("\\textless{}"),
             '>' => out.push_str("\\textgreater{}"),
+            '|' => out.push_str("\\textbar{}"),
+            // Two of them would be a dash, and ?` another sign.
+            '-' if out.ends_with('-') => out.push_str("{}-"),
+            '`' => out.push_str("\\textasciigrave{}"),
             '×' => out.push_str("$\\times$"),
             '±' => out.push_str("$\\pm$"),
             '·' => out.push_str("$\\cdot$"),

@@ -3,39 +3,51 @@
 use super::answers;
 use itertools::Itertools;
 
+use super::labels::FEW;
+use super::line::Line;
 use super::quality::{self, Verdict};
-use super::recommendation::FEW;
-use super::table::{Comparison, Line};
+use super::table::Comparison;
 use crate::row::Status;
-use crate::words::text::{few, percent};
+use crate::words::text::{few, percent, sentence, verb};
 
 /// The methods that learn as well as the baseline: their held-out perplexity is as low at every size, and their right answers
-/// are not clearly fewer; and the others. Where nothing was evaluated or asked, all methods are good.
+/// are not clearly fewer; and the others. Where nothing was evaluated or asked, all methods are good; where the baseline has no
+/// perplexity, all that did not diverge.
 pub fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
     let diverged = |line: &Line| line.rows.iter().any(|row| row.status == Status::Diverged);
     let evaluated = comparison.having("eval_perplexity").next().is_some();
+    let compared = has_reference(comparison);
     let asked = answers::are_asked(comparison);
     let good = |method: &usize| {
         let learned = || {
             comparison.of_method(*method).all(|i| !diverged(&comparison.lines[i]))
-                && quality::verdict(comparison, *method) == Verdict::AsGood
+                && (!compared || quality::verdict(comparison, *method) == Verdict::AsGood)
         };
         (!evaluated || learned()) && !(asked && answers::clearly_fewer(comparison, *method))
     };
     (0..comparison.methods.len()).partition(good)
 }
 
+/// Whether a baseline has a held-out perplexity that the others can be compared with.
+fn has_reference(comparison: &Comparison) -> bool {
+    comparison.having("eval_perplexity").any(|i| comparison.is_baseline(i))
+}
+
 /// `As good as fp32 (held-out perplexity at most 3 % above it at every seed): 2^0 and bf16; worse: 2^-14 (23.1, 15 % higher); not clear: 2^4;
 /// diverged: 2^24.`
-pub fn sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<String> {
+pub fn told(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<String> {
     let base = comparison.lines.iter().find_map(|line| line.baseline);
-    let Some(base) = base.map(|i| comparison.lines[i].method).filter(|_| !lost.is_empty()) else {
+    let evaluated = comparison.having("eval_perplexity").next().is_some();
+    let unknown = evaluated && !has_reference(comparison);
+    let Some(base) = base.map(|i| comparison.lines[i].method).filter(|_| unknown || !lost.is_empty()) else {
         return Vec::new();
     };
     let verdict = |method: &usize| {
         let mut rows = comparison.of_method(*method).flat_map(|i| &comparison.lines[i].rows);
         if rows.any(|row| row.status == Status::Diverged) {
             "diverged"
+        } else if unknown {
+            "fewer right answers"
         } else if answers::clearly_fewer(comparison, *method)
             || quality::verdict(comparison, *method) == Verdict::Worse
         {
@@ -52,6 +64,11 @@ pub fn sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<
     let names = |methods: &mut dyn Iterator<Item = &usize>| few(methods.map(named), FEW);
     let mut equal = good.iter().filter(|method| **method != base).peekable();
     let mut text = match equal.peek() {
+        _ if unknown => format!(
+            "{} {} no held-out perplexity, so what the others learn is not compared",
+            sentence(&comparison.said(base)),
+            verb(&comparison.said(base), "has", "have")
+        ),
         None => format!("No method is as good as {}", comparison.said(base)),
         Some(_) => format!("As good as {}: {}", comparison.said(base), names(&mut equal)),
     };
@@ -63,8 +80,10 @@ pub fn sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<
         format!("held-out perplexity at most {} above it{at}", percent(quality::BOUND))
     });
     let asked = answers::are_asked(comparison).then(|| "right answers not clearly fewer".to_string());
-    text += &format!(" ({})", perplexity.into_iter().chain(asked).join(", "));
-    for what in ["worse", "not clear", "diverged"] {
+    if !unknown {
+        text += &format!(" ({})", perplexity.into_iter().chain(asked).join(", "));
+    }
+    for what in ["worse", "fewer right answers", "not clear", "diverged"] {
         let mut of = lost.iter().filter(|method| verdict(method) == what).peekable();
         if of.peek().is_some() {
             text += &format!("; {what}: {}", names(&mut of));

@@ -1,6 +1,6 @@
 //! [`Learned`]: the start and the end of a language model's losses.
 
-use super::table::Line;
+use super::line::Line;
 use crate::measure::{Evaluation, Measurement};
 
 /// Fewer steps without an evaluation have no curve.

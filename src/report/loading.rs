@@ -1,8 +1,12 @@
 //! The conclusion about samplers: padding, waiting for batches, and how fast cells learn.
 
+use itertools::Itertools;
+
+use super::differences::takes_longer;
 use super::frame::EQUAL_LOSS;
+use super::labels::FEW;
 use super::table::Comparison;
-use crate::words::text::{ratio, sentence};
+use crate::words::text::{few, ratio, sentence};
 
 /// Which sampler trains on the most real tokens a second, and which learns fastest. Samplers make steps of unequal number and
 /// size.
@@ -16,9 +20,18 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
     let of = |column: &str| comparison.having(column).collect::<Vec<_>>();
     let mut out = Vec::new();
     let by_rate = of("tokens_per_second");
+    let padding = |i: usize| get("padding_share", i);
+    let base = by_rate.iter().copied().find(|&i| comparison.is_baseline(i) && padding(i) > 0.0);
+    out.extend(base.map(|i| {
+        format!(
+            "With {} {} of all tokens are padding.",
+            comparison.name(&comparison.lines[i]),
+            written("padding_share", i)
+        )
+    }));
     let rate = |i: &&usize| get("tokens_per_second", **i);
     if let Some(&first) = by_rate.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) {
-        let base = comparison.lines[first].baseline.filter(|base| *base != first);
+        let base = comparison.lines[first].baseline.filter(|base| *base != first && by_rate.contains(base));
         let against = base.map_or(String::new(), |base| {
             format!(
                 ", {} as many as {}",
@@ -26,8 +39,14 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
                 comparison.name(&comparison.lines[base])
             )
         });
+        let rivals = by_rate.iter().filter(|&&i| i != first && !takes_longer(comparison, &[i], &[first]));
+        let rivals: Vec<String> = rivals.map(|&i| comparison.name(&comparison.lines[i])).unique().collect();
+        let equal = match rivals.as_slice() {
+            [] => String::new(),
+            rivals => format!(" (not clearly more than {})", few(rivals.iter().cloned(), FEW)),
+        };
         out.push(format!(
-            "{} trains on the most real tokens a second: {}{against}.",
+            "{} trains on the most real tokens a second: {}{against}{equal}.",
             name(first),
             written("tokens_per_second", first)
         ));
@@ -45,8 +64,9 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
             if least { steps.fold(f64::INFINITY, f64::min) } else { steps.fold(0.0, f64::max) }
         };
         out.push(format!(
-            "All reach a training loss of {loss:.2} nats, {} first: after {}{against}. The same samples make {} to {} updates, \
+            "{} reach a training loss of {loss:.2} nats, {} first: after {}{against}. The same samples make {} to {} updates, \
              so final losses compare numbers of updates, at one learning rate.",
+            if learned.len() < comparison.lines.len() { "All that ran" } else { "All" },
             comparison.name(&comparison.lines[first]),
             written(EQUAL_LOSS, first),
             steps(true),

@@ -16,12 +16,14 @@ mod continuations;
 mod differences;
 mod document;
 mod environment;
+mod files;
 mod frame;
 mod labels;
 mod ladder;
 mod latex;
 mod learned;
 mod learning;
+mod line;
 mod loading;
 mod offload;
 mod operators;
@@ -55,7 +57,6 @@ use crate::recipe::Recipe;
 use crate::row::Row;
 use crate::verify::Record;
 use crate::words::files::write_whole;
-use document::Document;
 use table::Comparison;
 use timelines::Timelines;
 
@@ -87,16 +88,16 @@ pub fn stacked_bars(title: &str, unit: &str, bars: &[StackedBar], png: bool) -> 
 pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec<PathBuf>> {
     let mut comparison = Comparison::new(recipe, rows);
     let timelines = Timelines::read(folder, &comparison)?;
-    comparison.add_traces(&timelines);
+    timelines.add_to(&mut comparison);
     comparison.verified = Record::all(folder)
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot read what `runner verify` left in {}", folder.display()))?;
     let charts = charts::draw(&comparison)?;
 
-    let mut table = frame::table(&comparison)?;
+    let mut table = files::table(&comparison)?;
     let mut files = vec![
-        ("table.csv".to_string(), frame::csv(&mut table)?),
-        ("table.parquet".to_string(), frame::parquet(&mut table)?),
+        ("table.csv".to_string(), files::csv(&mut table)?),
+        ("table.parquet".to_string(), files::parquet(&mut table)?),
         ("table.md".to_string(), terminal::markdown_table(&comparison).into_bytes()),
     ];
     for chart in charts.iter().chain(timelines.charts()) {
@@ -104,7 +105,7 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
         files.push((format!("charts/{}.png", chart.name), charts::png(&chart.svg)?));
         files.push((format!("charts/{}.pdf", chart.name), typeset::chart_pdf(chart)?));
     }
-    let document = Document::new(&comparison, charts, timelines);
+    let document = content::document(&comparison, charts, timelines);
     files.push((
         "table.tex".to_string(),
         latex::tables(content::for_latex(&comparison).iter().map(|(l, t)| (*l, t))).into_bytes(),

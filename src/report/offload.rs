@@ -4,10 +4,10 @@
 use itertools::Itertools;
 
 use super::columns::CROSSINGS;
-use super::content::section;
 use super::differences::is_slower;
 use super::document::{Element, Table};
-use super::table::{Comparison, Group, Line};
+use super::line::Line;
+use super::table::{Comparison, Group};
 use crate::measure::{Crossing, Measurement, Phase};
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
@@ -20,11 +20,11 @@ const NEAR_CEILING: f64 = 0.7;
 
 /// The elements of every document, and the details; empty for recipes whose blocks stay where they are.
 pub fn elements(comparison: &Comparison) -> (Vec<Element>, Vec<Element>) {
-    let mut out = section("What copies cost", [comparison.table("floor")]);
+    let mut out = Element::section("What copies cost", [comparison.table("floor")]);
     out.extend(hidden(comparison).map(Element::paragraph));
     out.extend(without_gain(comparison).map(Element::paragraph));
-    out.extend(section("Updates on the host", [comparison.table("host_updates")]));
-    (out, section("What crossed the bus", [crossed(comparison)]))
+    out.extend(Element::section("Updates on the host", [comparison.table("host_updates")]));
+    (out, Element::section("What crossed the bus", [crossed(comparison)]))
 }
 
 /// Of the time of a cell's copies.

@@ -4,7 +4,8 @@ use itertools::Itertools;
 
 use super::columns::PIPELINE;
 use super::document::Table;
-use super::table::{Comparison, Line};
+use super::line::Line;
+use super::table::Comparison;
 use crate::measure::Span;
 use crate::parallel::schedule::simulate::{Times, simulate};
 use crate::recipe::Cell;

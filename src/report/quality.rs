@@ -81,11 +81,13 @@ fn text(comparison: &Comparison, (method, change): &(usize, Samples)) -> String 
     format!("{name} ({})", value.into_iter().chain([higher]).chain(range).join(", "))
 }
 
-/// A share in percent, with one digit more near the bound, which it would seem to equal.
+/// A share in percent, with more digits near the bound, which it would seem to equal.
 fn share(change: f64) -> String {
-    match (change.abs() - BOUND).abs() < 0.005 {
-        true => format!("{:.1} %", change.abs() * 100.0),
-        false => percent(change),
+    let value = change.abs() * 100.0;
+    match (change.abs() - BOUND).abs() {
+        apart if apart < 0.0005 => format!("{value:.2} %"),
+        apart if apart < 0.005 => format!("{value:.1} %"),
+        _ => percent(change),
     }
 }
 

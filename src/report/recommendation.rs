@@ -2,14 +2,13 @@
 
 use itertools::Itertools;
 
-use super::differences::{Differences, are_of_one_build, is_slower};
+use super::differences::{Differences, are_of_one_build, is_slower, takes_longer};
+use super::labels::FEW;
 use super::table::{Comparison, Group};
-use super::trade::{NEAR, trade};
+use super::trade::{NEAR, memory, trade};
 use super::{answers, ladder, learned, loading, offload, pareto, pipeline, quality, ranks, shapes, updates};
 use crate::words::text::{percent, rate, ratio, sentence, verb};
 
-/// Names of methods that a sentence lists.
-pub const FEW: usize = 8;
 /// A method that learns less well is told where it saves more memory than this share.
 const SAVED: f64 = 0.02;
 /// Test sets whose answers are told.
@@ -25,7 +24,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     }
     let (good, lost) = learned::as_good(comparison);
     let mut out: Vec<String> = answers::sentences(comparison).into_iter().take(SETS).collect();
-    out.extend(learned::sentence(comparison, &good, &lost));
+    out.extend(learned::told(comparison, &good, &lost));
     if comparison.methods.len() == 1 {
         out.extend(quality::sentences(comparison));
     }
@@ -84,9 +83,15 @@ fn faster_elsewhere(comparison: &Comparison, answered: &[&Group], all: &[&Group]
     let (most, fastest) = most_tokens(comparison, answered)?;
     let alike: Vec<&Group> = all.iter().copied().filter(|of| cell(of).model == cell(fastest).model).collect();
     let (more, other) = most_tokens(comparison, &alike)?;
-    let is_more = more > NEAR * most && are_of_one_build(comparison, [&fastest.lines, &other.lines]);
+    let is_more = more > NEAR * most && takes_longer(comparison, &fastest.lines, &other.lines);
+    let there = alike.iter().filter(|of| of.problem == other.problem && of.method != other.method);
+    let alone = there.into_iter().all(|of| is_slower(comparison, of, other));
     (is_more && alike.len() == all.len() && other.problem != fastest.problem).then(|| {
         let written = comparison.written_of_group("tokens_per_second", other).unwrap_or_default();
+        if !alone {
+            let label = comparison.problem_label(other.problem);
+            return format!("The most tokens a second of all are trained on at {label}: {written}.");
+        }
         let name = comparison.name_of_group(other);
         let trains = verb(&name, "trains", "train");
         format!("{} {trains} on the most tokens a second of all: {written}.", sentence(&name))
@@ -162,12 +167,6 @@ fn saved(comparison: &Comparison, good: &[&Group], lost: &[usize]) -> Option<Str
             memory(|column| comparison.written_of_group(column, least).unwrap_or_default()),
         )
     })
-}
-
-/// `9.12 GiB of tensors (10.1 GiB by the driver)`, of written columns.
-pub fn memory(written: impl Fn(&str) -> String) -> String {
-    let (tensors, driver) = (written("live_peak_bytes"), written("driver_peak_bytes"));
-    if driver.is_empty() { tensors } else { format!("{tensors} of tensors ({driver} by the driver)") }
 }
 
 #[cfg(test)]

@@ -1,16 +1,20 @@
 // Tables sort by a click on a heading and are filtered by a text; without scripts they stand as they are.
 const UNITS = { "µs": 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40, k: 1e3, M: 1e6, G: 1e9 };
 
-// "12.3 ms" as a number; null where there is none.
+// "12.3 ms" and "2⁻¹⁴" as numbers; null where there is none.
 function number(text) {
+  const raised = text.match(/^2([⁻⁰¹²³⁴-⁹]+)$/);
+  if (raised) return 2 ** [...raised[1]].map((c) => (c === "⁻" ? "-" : "⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(c))).join("");
   const found = text.replaceAll(",", "").match(/^([−-]?[\d.]+(?:e[+-]?\d+)?)\s*([^\s\d]*)/);
   return found && found[1] !== "." ? parseFloat(found[1].replace("−", "-")) * (UNITS[found[2]] ?? 1) : null;
 }
 
-function compare(a, b) {
-  const [x, y] = [number(a), number(b)];
-  if (x === null || y === null) return (x === null) - (y === null) || a.localeCompare(b);
-  return x - y;
+// Names and sizes by the numbers in them: "batch size 4" before "batch size 16", "16×64" before "16×128".
+function compare(a, b, isNumber) {
+  const [x, y] = isNumber ? [number(a), number(b)] : [null, null];
+  const empty = isNumber ? (x === null) - (y === null) : 0;
+  const apart = x === null || y === null ? empty : x - y;
+  return apart || a.localeCompare(b, undefined, { numeric: true });
 }
 
 for (const table of document.querySelectorAll(".table table")) {
@@ -26,7 +30,8 @@ for (const table of document.querySelectorAll(".table table")) {
       headings.forEach((other) => other.removeAttribute("aria-sort"));
       heading.setAttribute("aria-sort", falling ? "descending" : "ascending");
       const text = (row) => row.cells[column].textContent;
-      const rows = [...body.rows].sort((a, b) => compare(text(a), text(b)) * (falling ? -1 : 1));
+      const isNumber = [...body.rows].some((row) => row.cells[column].classList.contains("number"));
+      const rows = [...body.rows].sort((a, b) => compare(text(a), text(b), isNumber) * (falling ? -1 : 1));
       body.append(...rows);
     };
   });

@@ -3,7 +3,8 @@
 use itertools::Itertools;
 
 use super::document::{Element, Table};
-use super::table::{Comparison, Line};
+use super::line::Line;
+use super::table::Comparison;
 use crate::model::Model;
 use crate::ops::cost::Setting;
 use crate::ops::dense::WeightLayout;

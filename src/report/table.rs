@@ -2,23 +2,20 @@
 //! their *method*; each is compared with its shape's baseline.
 
 mod arrange;
-mod line;
 
 use std::collections::BTreeMap;
 
 use itertools::Itertools;
 use polars::prelude::ChunkQuantile;
 
-use super::columns::{self, Column, Of, TRACES};
+use super::columns::{self, Column, Of};
 use super::document::{Defined, Table};
 use super::frame::Frame;
 use super::labels;
-use super::timelines::Timelines;
+use super::line::Line;
 use crate::recipe::{Recipe, keys};
 use crate::verify::Record;
 use crate::words::Settings;
-
-pub use line::Line;
 
 /// The size that distinguishes results of several devices. No recipe has it.
 pub const DEVICE_NAME: &str = "device name";
@@ -69,9 +66,16 @@ pub struct Group {
 }
 
 impl<'a> Comparison<'a> {
-    /// Adds [`TRACES`] of the lines that were traced.
-    pub fn add_traces(&mut self, timelines: &Timelines) {
-        self.frame.add("", TRACES, self.lines.len(), |line| timelines.summary(line));
+    /// The meaning of bare numbers in labels; `None` where labels have names.
+    pub fn size_note(&self) -> Option<String> {
+        let keys = &self.label_sizes;
+        let of = if self.of_steps { " of a whole step" } else { "" };
+        let legend = labels::is_product(keys).then(|| labels::size_legend(keys) + of);
+        match (self.shapes.as_slice(), legend) {
+            ([one], Some(legend)) => Some(format!("sizes of every cell: {} ({legend})", one.label)),
+            ([one], None) if !keys.is_empty() => Some(format!("every cell: {}", one.label)),
+            (_, legend) => legend.map(|legend| format!("sizes: {legend}")),
+        }
     }
 
     /// Whether all measured cells have a sampler: their steps are not alike.

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use itertools::Itertools;
 
 use super::table::Comparison;
-use super::{content, document, labels};
+use super::{content, document};
 use crate::recipe::Recipe;
 use crate::row::Row;
 
@@ -66,7 +66,7 @@ fn table(content: &document::Table, style: TableStyle, text: fn(&String) -> Stri
 /// The meaning of the labels and of a table's columns, and why cells have no numbers.
 fn notes(comparison: &Comparison, header: &[String]) -> Vec<String> {
     let mut notes = Vec::new();
-    notes.extend(labels::size_note(comparison));
+    notes.extend(comparison.size_note());
     let ratio = match comparison.with_samplers() {
         // Their steps do unequal work.
         true => "×: ratio to the baseline, of times for each real token",

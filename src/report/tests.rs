@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::document::Document;
 use super::document::{Element, Table};
 use super::testing::{STUDY, bad_row, busy_trace, ok_row, recipe, rows, step_trace, write_traces};
 use super::*;

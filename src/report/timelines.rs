@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::charts::{self, Chart};
-use super::document::Element;
+use super::charts;
+use super::columns::TRACES;
+use super::document::{Chart, Element};
+use super::line::Line;
 use super::offload::others;
 use super::profile::{LAUNCHED, StepProfile};
-use super::table::{Comparison, Line};
+use super::table::Comparison;
 use crate::device::trace::{self, Activity, Summary, read_chrome_trace};
 use crate::residence::Strategy;
 use crate::words::text::{and, seconds};
@@ -60,6 +62,11 @@ pub fn trace(folder: &Path, key: &str) -> Option<Result<Vec<Activity>, String>> 
 }
 
 impl Timelines {
+    /// Adds [`TRACES`] of the lines that were traced.
+    pub fn add_to(&self, comparison: &mut Comparison) {
+        comparison.frame.add("", TRACES, comparison.lines.len(), |line| self.summary(line));
+    }
+
     /// Reads `traces/<row key>.json.gz` of every row. A trace that cannot be read, or that is missing
     /// where other cells of the device have one, becomes a sentence of the document.
     ///
@@ -241,7 +248,7 @@ mod tests {
         let folder = traced(&rows[1..2]);
         let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
-        comparison.add_traces(&timelines);
+        timelines.add_to(&mut comparison);
         let (elements, _) = elements(&comparison, timelines);
         let [Element::Heading { .. }, Element::Table(table), Element::Figure(Chart { svg, caption, .. }), ..] =
             elements.as_slice()
@@ -267,7 +274,7 @@ mod tests {
         let folder = traced(&[]);
         let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
-        comparison.add_traces(&timelines);
+        timelines.add_to(&mut comparison);
         assert!(timelines.charts().next().is_none() && elements(&comparison, timelines).0.is_empty());
     }
 

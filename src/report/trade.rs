@@ -5,8 +5,8 @@ use itertools::Itertools;
 
 use super::answers;
 use super::differences::{are_of_one_build, is_slower};
+use super::labels::FEW;
 use super::pareto;
-use super::recommendation::{FEW, memory};
 use super::table::{Comparison, Group};
 use crate::words::Bytes;
 use crate::words::text::{names, percent, ratio, sentence, verb};
@@ -21,13 +21,18 @@ const CHOICES: usize = 4;
 /// What saves less than this share of the memory is no choice: nobody has just that much.
 const SAVED: f64 = 0.01;
 
-/// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most.
-fn on_each(comparison: &Comparison, group: &Group) -> &'static str {
+/// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most. On a CPU they share its memory, and
+/// the sum is told.
+fn on_each(comparison: &Comparison, group: &Group) -> String {
     let line = &comparison.lines[group.lines[0]];
-    match line.cell.parallel.is_alone() {
-        true => "",
-        false if line.row.is_some_and(|row| row.environment.device.id == "cpu") => " on each rank",
-        false => " on each GPU",
+    let of_ranks = line.measured().map(|m| m.ranks.iter().map(|rank| rank.memory.live_peak).sum::<u64>());
+    match (line.cell.parallel.is_alone(), line.row) {
+        (true, _) => String::new(),
+        (false, Some(row)) if row.is_on_cpu() => {
+            let together = of_ranks.map_or(String::new(), |sum| format!(", {} together", Bytes(sum)));
+            format!(" on each rank{together}")
+        }
+        (false, _) => " on each GPU".into(),
     }
 }
 
@@ -68,11 +73,20 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
     };
     let rivals = candidates.iter().filter(|of| of.method != fastest.method && alike(of, fastest));
     let rivals: Vec<String> = rivals.map(|of| name(of)).collect();
-    let equal = match rivals.as_slice() {
-        [] => String::new(),
-        rivals if rivals.len() > FEW => format!(" (not clearly less than {} others)", rivals.len()),
-        rivals => format!(" (not clearly less than {})", names(rivals)),
+    let of_other_builds =
+        candidates.iter().filter(|of| !are_of_one_build(comparison, [&of.lines, &fastest.lines]));
+    let of_other_builds: Vec<String> = of_other_builds.map(|of| name(of)).collect();
+    let few = |rivals: &[String]| match rivals.len() > FEW {
+        true => format!("{} others", rivals.len()),
+        false => names(rivals),
     };
+    let equal = [
+        (!rivals.is_empty()).then(|| format!("not clearly less than {}", few(&rivals))),
+        (!of_other_builds.is_empty())
+            .then(|| format!("not compared with {}, of another build", few(&of_other_builds))),
+    ];
+    let equal = equal.into_iter().flatten().join("; ");
+    let equal = if equal.is_empty() { equal } else { format!(" ({equal})") };
     let what = match quickest.method == fastest.method {
         true => format!("{} {} the least time{equal}", name(fastest), verb(&name(fastest), "takes", "take")),
         false => format!(
@@ -123,9 +137,11 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         }
         (false, false) => format!("{times} the time of {}, which another build measured", name(fastest)),
     };
+    // Each device has an answer of its own, which names it.
+    let on = if comparison.recipe.devices.is_empty() { "" } else { &at };
+    let named = sentence(&format!("{on}{}", name(least)));
     let second = format!(
-        "{} {} the least memory{}: {}, {} less, for {price}{}.",
-        sentence(&name(least)),
+        "{named} {} the least memory{}: {}, {} less, for {price}{}.",
         verb(&name(least), "needs", "need"),
         if of_good { " of them" } else { "" },
         memory(least),
@@ -142,7 +158,14 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         [only] => name(&front[*only][1]),
         several => several.iter().map(|i| room(&front[*i][1])).join(", else "),
     };
-    vec![first, second, format!("Take {chosen}.{unlike}")]
+    let take = sentence(&format!("{on}take {chosen}.{unlike}"));
+    vec![first, second, take]
+}
+
+/// `9.12 GiB of tensors (10.1 GiB by the driver)`, of written columns.
+pub fn memory(written: impl Fn(&str) -> String) -> String {
+    let (tensors, driver) = (written("live_peak_bytes"), written("driver_peak_bytes"));
+    if driver.is_empty() { tensors } else { format!("{tensors} of tensors ({driver} by the driver)") }
 }
 
 /// Settings that change what is learned.

@@ -13,8 +13,8 @@ use typst_kit::fonts::{self, FontStore};
 use typst_layout::PagedDocument;
 use typst_pdf::{PdfOptions, Timestamp};
 
-use super::charts::{Chart, font_files};
-use super::document::{Document, Element};
+use super::charts::font_files;
+use super::document::{Chart, Document, Element};
 
 /// A single file with everything in it; the same document gives the same bytes.
 ///

@@ -29,8 +29,7 @@ section! {
                 ("", "{} resident blocks"),
             ])
             .tacit()
-            .moot("offload.strategy", "none")
-            .since(3),
+            .moot("offload.strategy", "none"),
         /// Where each block's input waits for backward.
         pub activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
         /// Where AdamW runs, with its fp32 master weights and moments.

@@ -41,7 +41,7 @@ use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::Named;
 use crate::params::table::Table;
 use crate::words::DeviceId;
-use crate::world::Group;
+use crate::world::ProcessGroup;
 use resident::Resident;
 use sharded::ShardedModule;
 
@@ -51,7 +51,7 @@ pub struct Residence<M> {
     offloaded: Option<Offloaded>,
     device: DeviceId,
     /// The ranks that divide it, if any do.
-    ranks: Option<Group>,
+    ranks: Option<ProcessGroup>,
 }
 
 impl<M: Module> Residence<M> {

@@ -122,6 +122,11 @@ impl Row {
         Self { inputs, ..self }
     }
 
+    /// Whether it was measured on a CPU.
+    pub fn is_on_cpu(&self) -> bool {
+        self.environment.device.id == "cpu"
+    }
+
     /// [`name`] of its file.
     pub fn name(&self) -> String {
         name(&self.key, self.repeat)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::progress::{Label, Progress, ended, preparing, skipped};
+use super::progress::{Label, Progress, ended, measured_elsewhere, preparing};
 use crate::row::{Row, Status};
 use crate::train::protocol::Advance;
 use crate::words::streams::tell;
@@ -73,8 +73,8 @@ impl Progress for Bars {
         self.pace(|pace| pace.finish(row.status == Status::Ok, Instant::now()));
     }
 
-    fn cell_skipped(&self, cell: &Label) {
-        self.notice(&skipped(cell));
+    fn cell_measured_elsewhere(&self, cell: &Label) {
+        self.notice(&measured_elsewhere(cell));
         self.cells.inc(1);
         self.pace(|pace| pace.total -= cell.work);
     }

@@ -77,6 +77,15 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
     if folder.join(RECIPE).is_file() {
         parts.push(Part::open(&folder)?);
     }
+    require_one_recipe(&parts)?;
+    let (chosen, mut notices) = choose_rows(&parts, keep)?;
+    write_merged(&folder, &parts, &chosen)?;
+    let (rows, folders) = (counted(chosen.len(), "row"), counted(parts.len(), "folder"));
+    notices.push(format!("{rows} of {folders} are in {}", folder.display()));
+    Ok(Merged { folder, notices })
+}
+
+fn require_one_recipe(parts: &[Part]) -> Result<()> {
     let same = |part: &&Part| part.source.text == parts[0].source.text;
     if let Some(other) = parts.iter().filter(same).find(|part| part.names[0] != parts[0].names[0]) {
         return Err(miette!(
@@ -98,8 +107,13 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             other.folder.display()
         ));
     }
+    Ok(())
+}
+
+/// The row of each file name that counts, and what the user should know.
+fn choose_rows(parts: &[Part], keep: Option<Keep>) -> Result<(BTreeMap<String, Found<'_>>, Vec<String>)> {
     let (mut chosen, mut notices, mut conflicts) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for part in &parts {
+    for part in parts {
         for (name, found) in part.rows(&mut notices)? {
             let Some(had) = chosen.remove(&name) else {
                 chosen.insert(name, found);
@@ -131,6 +145,10 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             conflicts.iter().take(LISTED).join("\n")
         ));
     }
+    Ok((chosen, notices))
+}
+
+fn write_merged(folder: &Path, parts: &[Part], chosen: &BTreeMap<String, Found<'_>>) -> Result<()> {
     let write = |part: &str, name: &str, bytes: &[u8]| {
         let folder = folder.join(part);
         fs::create_dir_all(&folder)
@@ -139,13 +157,13 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             .wrap_err_with(|| format!("cannot write {}", folder.join(name).display()))
     };
     write("", RECIPE, parts[0].source.text.as_bytes())?;
-    for (name, found) in &chosen {
+    for (name, found) in chosen {
         if found.part.folder == folder {
             continue;
         }
         write(ROWS, name, &found.bytes)?;
         let of = |folder: &Path| trace::path(folder, name.strip_suffix(".json").unwrap_or(name));
-        let merged = of(&folder);
+        let merged = of(folder);
         match fs::read(of(&found.part.folder)) {
             Ok(trace) => {
                 let file = merged.file_name().expect("a path ends with the file's name");
@@ -155,18 +173,16 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             Err(_) => _ = fs::remove_file(merged),
         }
     }
-    for part in &parts {
+    for part in parts {
         let verified = Record::all(&part.folder).and_then(|records| match records.is_empty() {
             true => Ok(()),
-            false => Record::add(&folder, records),
+            false => Record::add(folder, records),
         });
         verified.into_diagnostic().wrap_err_with(|| {
             format!("cannot add what was verified in {} to {}", part.folder.display(), folder.display())
         })?;
     }
-    let (rows, folders) = (counted(chosen.len(), "row"), counted(parts.len(), "folder"));
-    notices.push(format!("{rows} of {folders} are in {}", folder.display()));
-    Ok(Merged { folder, notices })
+    Ok(())
 }
 
 impl Part {
@@ -237,7 +253,7 @@ fn choose<'a>(had: Found<'a>, found: Found<'a>, keep: Option<Keep>) -> (Found<'a
 /// `cell 2/4 train.batch_size=2`, or the name of a row whose cell is not in the recipe.
 fn cell_of(found: &Found, part: &Part) -> String {
     let Some(row) = &found.row else { return "a row of another version".into() };
-    let on_cpu = row.environment.device.id == "cpu";
+    let on_cpu = row.is_on_cpu();
     let position = |recipe: &Recipe| {
         let wanted = recipe.apart_from_device(row.settings());
         recipe.cells.iter().position(|cell| recipe.apart_from_device(cell.settings()) == wanted)

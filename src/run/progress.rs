@@ -39,7 +39,7 @@ pub trait Progress: Sync {
     fn cell_advanced(&self, cell: &Label, advance: Advance);
     fn cell_ended(&self, cell: &Label, row: &Row);
     /// Another run has measured the cell meanwhile.
-    fn cell_skipped(&self, cell: &Label);
+    fn cell_measured_elsewhere(&self, cell: &Label);
     /// Anything else the user should know.
     fn notice(&self, text: &str);
     /// The run has ended.
@@ -74,8 +74,8 @@ impl Progress for Plain {
         tell(ended(cell, row));
     }
 
-    fn cell_skipped(&self, cell: &Label) {
-        tell(skipped(cell));
+    fn cell_measured_elsewhere(&self, cell: &Label) {
+        tell(measured_elsewhere(cell));
     }
 
     fn notice(&self, text: &str) {
@@ -110,7 +110,7 @@ pub(super) fn preparing(cell: &Label, tuned: usize) -> String {
     }
 }
 
-pub(super) fn skipped(cell: &Label) -> String {
+pub(super) fn measured_elsewhere(cell: &Label) -> String {
     format!("{cell}: measured by another run")
 }
 

@@ -53,7 +53,7 @@ impl Results {
     /// The results of a folder with these of its row files.
     pub(super) fn of(folder: &Path, files: Files) -> Result<Self> {
         let source = recipe_of(folder)?;
-        let on_cpu = files.rows.iter().all(|row| row.environment.device.id == "cpu");
+        let on_cpu = files.rows.iter().all(Row::is_on_cpu);
         let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
         // The copy is always called recipe.toml; the parent folder has the recipe's name.
         let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());

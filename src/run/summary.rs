@@ -13,7 +13,7 @@ pub struct Summary {
     /// Measured by this run.
     pub ran: usize,
     /// Finished earlier or by another run.
-    pub skipped: usize,
+    pub finished_earlier: usize,
     /// Still without a row.
     pub left: usize,
     /// Skipped, since they need other hardware.
@@ -44,7 +44,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} measured, {} finished earlier", self.ran, self.skipped)?;
+        write!(f, "{} measured, {} finished earlier", self.ran, self.finished_earlier)?;
         if self.left > 0 {
             write!(f, ", {} still to measure", self.left)?;
         }

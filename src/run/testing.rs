@@ -156,7 +156,7 @@ impl Progress for Recorder {
     fn cell_ended(&self, cell: &Label, row: &Row) {
         self.note(format!("end {} {}", cell.number, row.status.into_str()));
     }
-    fn cell_skipped(&self, cell: &Label) {
+    fn cell_measured_elsewhere(&self, cell: &Label) {
         self.note(format!("skip {}", cell.number));
     }
     fn notice(&self, text: &str) {

@@ -1,168 +1,167 @@
-//! The process of a cell: reads a [`Request`], trains, and reports [`Event`]s.
+//! One cell, from its settings to its [`Measurement`]: preparation, steps, what is saved and what is measured after them.
 
-use std::any::Any;
-use std::io::{self, BufRead, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitCode;
+use std::borrow::Cow;
+use std::path::Path;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use super::protocol::{Advance, Event, Request};
-use super::train;
-use crate::device;
-use crate::measure::{Stop, process};
-use crate::recipe::Cell;
+use super::build::Build;
+use super::outcome::{Outcome, measurement};
+use super::ranks::together;
+use super::saving::States;
+use super::step::share;
+use super::steps::Run;
+use super::training::Training;
+use crate::measure::{Measured, Measurement, Stop, diverged};
+use crate::model::{Kind, on_model};
+use crate::parallel::Groups;
+use crate::params::save::Saved;
+use crate::recipe::{Cell, Folders};
 use crate::words::DeviceId;
-use crate::words::refusal::Refusal;
+use crate::words::refusal::refuse;
 use crate::words::streams::tell;
-use crate::world::{Failure, World};
+use crate::world::{Traffic, World};
 
-/// As the main thread of a Linux program has.
-const STACK_BYTES: usize = 8 << 20;
+/// Steps for whose numbers there is room before memory is counted. A longer run, such as one that its time limit ends, makes
+/// room as it goes.
+const MOST_NOTED: usize = 1 << 20;
 
-/// `runner cell`: serves the one request on standard input.
-pub fn serve() -> ExitCode {
-    let mut line = String::new();
-    let request: Request = match io::stdin().lock().read_line(&mut line).map(|_| serde_json::from_str(&line))
-    {
-        Ok(Ok(request)) => request,
-        _ => {
-            tell("`runner cell` is started by `runner run`; it expects a request on standard input");
-            return ExitCode::from(2);
-        }
+/// Runs a rank's part of the warm-up and the measured steps of a cell, within `memory_limit` bytes of device memory.
+/// [`Meter::prepare`] calls `on_tuned`. `on_step(done, of)` is called after each step. With `trace` one more step is
+/// recorded, and the first rank writes it there as a Chrome trace.
+///
+/// # Errors
+/// Says why the steps ended early.
+pub fn train(
+    cell: &Cell,
+    world: &World,
+    memory_limit: u64,
+    trace: Option<&Path>,
+    on_tuned: fn(usize),
+    on_step: &mut dyn FnMut(usize, usize),
+) -> Result<Measurement, Stop> {
+    let outcome =
+        on_model!(&cell.model, model => run(model, (cell, world), memory_limit, trace, on_tuned, on_step)?);
+    let measurement = measurement(&cell.within(memory_limit), outcome);
+    match measurement.not_finite() {
+        None => Ok(measurement),
+        Some(key) => Err(diverged(&format!("{key} of the measurement is not finite"))),
+    }
+}
+
+fn run<K: Kind<Network: Build>>(
+    _: &K,
+    (cell, world): (&Cell, &World),
+    memory_limit: u64,
+    trace: Option<&Path>,
+    on_tuned: fn(usize),
+    on_step: &mut dyn FnMut(usize, usize),
+) -> Result<Outcome, Stop> {
+    let (id, placed) = (cell.device_id(), cell.within(memory_limit).of_micro_batches());
+    // Before memory is counted: the corpus does not count as the cell's.
+    let groups = Groups::of(world, &cell.parallel);
+    let mut feed = K::Network::feed(&placed, share(&groups.replicas));
+    let folders = Folders::of(cell).expect("checked with the cell");
+    folders.check_free().unwrap_or_else(|e| refuse(e));
+    let states = folders.state.clone().map(|state| States::of(cell, state));
+    let state = states.as_ref().and_then(|states| states.last().unwrap_or_else(|e| refuse(e)));
+    if let Some(state) = &state {
+        state.resume_feed(&mut *feed);
+    }
+    let start = state.as_ref().map_or(Cow::Borrowed(&placed), |state| Cow::Owned(state.cell(&placed)));
+    let mut meter = id.meter();
+    // Memory that one rank holds back would be missing to the others on the same GPU.
+    let shared = id != DeviceId::Cpu && cell.parallel.ranks_on_device(id) > 1;
+    let own = if shared { u64::MAX } else { memory_limit };
+    let limit = || id.limit_memory(own).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
+    // On a GPU the limit begins after the preparation, whose memory is not the cell's.
+    let early = (id == DeviceId::Cpu).then(limit);
+
+    let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
+    let steps = steps.expect("checked: there are steps, or epochs of samples");
+    let total = cell.measure.warmup + steps;
+    // In this order: memory is counted from the meter's on.
+    let noted = total.min(MOST_NOTED);
+    feed.reserve(noted);
+    meter.reserve(noted);
+    let mut training = Training::<K::Network>::among(&start, &groups, feed, total);
+    on_step(0, total);
+    training.prepare(&mut *meter, on_tuned);
+    let _limit = early.unwrap_or_else(limit);
+    training.make_states();
+    let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);
+    let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
+    let mut run = Run {
+        cell,
+        world,
+        training,
+        meter,
+        on_step,
+        done: 0,
+        steps,
+        apart,
+        states,
+        resumed: Vec::new(),
+        unsaved: Vec::new(),
+        traffic: Traffic::default(),
     };
-    end_with_the_runner();
-    // The pool's threads also run the cell, so they get a main thread's stack.
-    let pool =
-        rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES).build().expect("the system has threads");
-    // The cell runs on a thread of the pool over which operators on a CPU divide their work, and takes its part of it. A
-    // thread outside of the pool would have to be woken after every operator, which takes some 20 µs.
-    let event = pool.install(|| answer(&request));
-    let ended_well = matches!(event, Event::Done { .. } | Event::Diverged { .. });
-    send(&event);
-    if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// The last event of a request.
-fn answer(request: &Request) -> Event {
-    catch_unwind(AssertUnwindSafe(|| work(request))).unwrap_or_else(ended_by)
-}
-
-fn work(request: &Request) -> Event {
-    let mut cell = match Cell::from_json(&request.cell) {
-        Ok(cell) => cell,
-        Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
-    };
-    let by_nccl = cell.parallel.is_by_nccl(cell.device_id());
-    cell.device = cell.parallel.device(cell.device_id(), request.seat.local).to_string();
-    let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
-    // What is sure to be too much is refused before anything is allocated.
-    let account = cell.within(request.memory_limit).account();
-    let bytes = limit.map_or(account.host.total(), |_| account.estimate().on_host(cell.device_id()));
-    if let Err(reason) = device::require_host_memory(account.host.page_locked(), bytes, limit) {
-        return Event::OutOfMemory { reason };
+    // The process of a resumed cell is cold too.
+    if sampled || state.is_some() {
+        run.warm_up_apart(updates)?;
     }
-    process::follow(limit, move |own| {
-        send(&Event::OutOfMemory { reason: device::beyond_host_limit(own, limit.unwrap_or_default()) });
-        std::process::exit(1);
-    });
-    // What the backend keeps for itself is neither measured nor limited.
-    cell.device_id().warm_up(cell.precision.compute);
-    let first = request.seat.rank == 0;
-    let on_tuned: fn(usize) =
-        if first { |tuned| send(&Event::Advance(Advance::Preparing { tuned })) } else { |_| () };
-    let mut on_step = |done, of| {
-        if first {
-            send(&Event::Advance(Advance::Step { done, of }));
-        }
-    };
-    let mut world = World::join(&request.seat).unwrap_or_else(|failure| failure.end());
-    if let (DeviceId::Cuda(ordinal), true) = (cell.device_id(), by_nccl) {
-        let messages = cell.parallel.pipeline.is_some();
-        world.connect(ordinal, messages, lost).unwrap_or_else(|failure| failure.end());
+    let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
+    let run_seconds = run.steps(earlier_seconds)?;
+    run.training.end_steps();
+    save_trained(&mut run, &folders, &groups);
+    let loading = sampled.then(|| run.loading(run_seconds));
+    let Run { mut training, meter, states, resumed, unsaved, traffic, .. } = run;
+    // Losses show the effect of updates; without updates only this norm shows what backward has computed.
+    let proves = cell.train.mode.trains() && cell.train.optimizer.rule().is_none();
+    let gradient_norm = if proves { training.gradient_norm() } else { None };
+    // The row of a cell whose blocks move has what crossed the bus. A graph's has not: a recording shows launches.
+    let crosses = cell.offload.moves() && id != DeviceId::Cpu && !cell.train.graph;
+    // All ranks take the step, and the first writes its trace.
+    let own = trace.filter(|_| world.rank() == 0);
+    let mut crossings = if trace.is_some() || crosses { training.record(own) } else { Vec::new() };
+    if cell.train.graph {
+        crossings.clear();
     }
-    match train(&cell, &world, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step) {
-        Ok(measurement) => Event::Done { measurement: Box::new(measurement) },
-        Err(Stop::Diverged { reason }) => Event::Diverged { reason },
-        Err(Stop::OutOfMemory { reason }) => Event::OutOfMemory { reason },
+    let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
+    let mut measured = meter.finish(&|| training.loss())?;
+    let ranks = together(world, &groups, &mut measured, traffic, training.of_stages());
+    measured.losses.drain(..apart);
+    measured.noted.drain(..apart.min(measured.noted.len()));
+    let feature_distance =
+        cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
+    let results = training.into_results();
+    // A cell that could not save its weights can go on from its last state to save them.
+    if let Some(Err(e)) = states.filter(|_| unsaved.is_empty()).map(|states| states.remove()) {
+        tell(format!("the state of a finished cell cannot be removed: {e}"));
     }
+    let measured = Measured { crossings, ..measured };
+    Ok(Outcome {
+        measured,
+        results,
+        feature_distance,
+        run_seconds,
+        loading,
+        gradient_norm,
+        gradient_histogram,
+        resumed,
+        unsaved,
+        ranks,
+    })
 }
 
-/// The last event of a cell that ended with a panic.
-fn ended_by(panic: Box<dyn Any + Send>) -> Event {
-    let panic = match panic.downcast::<Refusal>() {
-        Ok(refusal) => return Event::Failed { reason: refusal.0 },
-        Err(panic) => panic,
-    };
-    let panic = match panic.downcast::<Failure>() {
-        Ok(failure) => return of_failure(*failure),
-        Err(panic) => panic,
-    };
-    let reason = message(&*panic);
-    match device::out_of_memory(&reason) {
-        Some(reason) => Event::OutOfMemory { reason },
-        None => Event::Failed { reason },
+/// Writes the weights or the adapter that the cell is to save.
+fn save_trained<N: Build>(run: &mut Run<'_, N>, folders: &Folders, groups: &Groups) {
+    if folders.weights.is_none() && folders.adapter.is_none() {
+        return;
     }
-}
-
-fn of_failure(failure: Failure) -> Event {
-    match failure {
-        Failure::Lost { peer, reason } => Event::Lost { peer, reason },
-        Failure::Disagreement { reason } | Failure::Gpus { reason } => Event::Failed { reason },
+    run.training.gather();
+    // All replicas have the same weights, and the rank of the first stage has gathered all of them.
+    if groups.replicas.place() == 0 && groups.pipeline.place() == 0 {
+        folders.weights.iter().for_each(|folder| run.save(folder, Saved::Weights, Training::write_model));
+        folders.adapter.iter().for_each(|folder| run.save(folder, Saved::Adapter, Training::write_adapter));
     }
-}
-
-/// Ends this process, whose main thread waits for a device that waits for another rank.
-fn lost(failure: Failure) {
-    send(&of_failure(failure));
-    std::process::exit(1);
-}
-
-/// The message of a panic.
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without a message");
-    format!("panicked: {text}")
-}
-
-fn send(event: &Event) {
-    let line = serde_json::to_string(event).expect("an event is plain data");
-    let mut out = io::stdout().lock();
-    // A closed pipe means that the runner is gone.
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(1);
-    }
-}
-
-/// Ends this process when standard input closes: the runner is gone. By a signal, since the handlers of a usual exit could
-/// wait for a device that never ends.
-fn end_with_the_runner() {
-    std::thread::spawn(|| {
-        let mut rest = String::new();
-        while matches!(io::stdin().lock().read_line(&mut rest), Ok(n) if n > 0) {}
-        let _ = kill(Pid::this(), Signal::SIGKILL);
-    });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::words::refusal::refuse;
-
-    fn reason(work: fn()) -> String {
-        match ended_by(catch_unwind(work).expect_err("it panics")) {
-            Event::Failed { reason } => reason,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn what_is_refused_is_told_as_it_is_and_a_fault_as_a_panic() {
-        assert_eq!(reason(|| refuse("there is no text; name a file")), "there is no text; name a file");
-        assert_eq!(reason(|| panic!("index out of bounds")), "panicked: index out of bounds");
-    }
+    // The first rank may write for longer than ranks wait for each other.
+    run.world.all().broadcast_when_ready("end of saving", 0, Vec::new()).wait();
 }

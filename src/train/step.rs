@@ -21,7 +21,7 @@ use crate::precision::GradScaler;
 use crate::recipe::{Cell, Clip, Mode, Train};
 use crate::residence::Residence;
 use crate::words::DeviceId;
-use crate::world::Group;
+use crate::world::ProcessGroup;
 use recorded::Recording;
 
 /// What a step has computed before its update.
@@ -69,7 +69,7 @@ pub struct Step<'a, N: Build> {
 }
 
 /// The share of each batch that this replica computes.
-pub fn share(replicas: &Group) -> Share {
+pub fn share(replicas: &ProcessGroup) -> Share {
     Share { place: replicas.place(), of: replicas.size() }
 }
 

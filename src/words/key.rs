@@ -36,8 +36,6 @@ pub struct Key {
     pub follows: &'static [&'static str],
     /// One line.
     pub doc: &'static str,
-    /// The row format since which rows have it; rows before have its default.
-    pub since: u32,
 }
 
 /// A dotted key that has this value.
@@ -90,7 +88,6 @@ impl Key {
             divides: None,
             follows: &[],
             doc: "",
-            since: 1,
         }
     }
 
@@ -151,7 +148,6 @@ setters! {
     times(key: &'static str) = Some(key);
     divides(key: &'static str) = Some(key);
     follows(keys: &'static [&'static str]) = keys;
-    since(format: u32) = format;
 }
 
 impl DefaultValue {

@@ -74,15 +74,19 @@ pub fn byte_unit(bytes: f64) -> (&'static str, f64) {
         .unwrap_or(("B", 1.0))
 }
 
-/// `1.31x`
+/// `1.31x`, far below one `0.0042x`
 pub fn ratio(r: f64) -> String {
-    format!("{r:.2}x")
+    let decimals = if r > 0.0 && r < 0.095 { (1.0 - r.log10().floor()).min(12.0) as usize } else { 2 };
+    format!("{r:.decimals$}x")
 }
 
-/// A share as a percentage without its sign: `26 %`, below one `0.4 %`.
+/// A share as a percentage without its sign: `26 %`, below one `0.4 %`. What is not all of it is less than 100 %.
 pub fn percent(share: f64) -> String {
-    let value = share.abs() * 100.0;
-    if (0.05..0.95).contains(&value) { format!("{value:.1} %") } else { format!("{value:.0} %") }
+    match share.abs() * 100.0 {
+        value if (0.05..0.95).contains(&value) || (99.5..99.95).contains(&value) => format!("{value:.1} %"),
+        value if (99.95..100.0).contains(&value) => format!("{value:.2} %").replace("100.00", "99.99"),
+        value => format!("{value:.0} %"),
+    }
 }
 
 /// A rate: whole numbers from one hundred on, in groups of three digits: `92,761`.

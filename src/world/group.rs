@@ -1,4 +1,4 @@
-//! [`Group`]: ranks that work together, and [`Ticket`]: the result of an operation that they have begun.
+//! [`ProcessGroup`]: ranks that work together, and [`Ticket`]: the result of an operation that they have begun.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ pub(super) type Job = Option<Box<dyn FnOnce(&mut Links) + Send>>;
 
 /// Ranks that work together, including this one.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ProcessGroup {
     pub(super) rank: usize,
     /// In rising order.
     pub(super) ranks: Arc<[usize]>,
@@ -40,7 +40,7 @@ pub struct Ticket<T> {
     counters: Arc<Counters>,
 }
 
-impl Group {
+impl ProcessGroup {
     /// The group of a single process.
     pub fn alone() -> Self {
         Self { rank: 0, ranks: Arc::new([0]), jobs: None, counters: Arc::default(), gpus: None }
@@ -153,7 +153,7 @@ impl Group {
     /// Sends bytes to one other rank.
     pub fn send(&self, name: impl Into<String>, to: usize, bytes: Vec<u8>) -> Ticket<()> {
         let jobs = self.jobs.as_ref().expect("there is another rank");
-        let pair = Group { ranks: pair(self.rank, to), ..self.clone() };
+        let pair = ProcessGroup { ranks: pair(self.rank, to), ..self.clone() };
         let name = (direction(self.rank < to), name.into());
         let count = Some(bytes.len());
         pair.submit(jobs, name, count, bytes, move |links, call, bytes| links.send(to, &call.text, &bytes))
@@ -162,7 +162,7 @@ impl Group {
     /// Receives `count` bytes from one other rank.
     pub fn receive(&self, name: impl Into<String>, from: usize, count: usize) -> Ticket<Vec<u8>> {
         let jobs = self.jobs.as_ref().expect("there is another rank");
-        let pair = Group { ranks: pair(self.rank, from), ..self.clone() };
+        let pair = ProcessGroup { ranks: pair(self.rank, from), ..self.clone() };
         let name = (direction(from < self.rank), name.into());
         pair.submit(jobs, name, Some(count), (), move |links, call, ()| links.receive(from, &call.text))
     }

@@ -26,7 +26,7 @@ use itertools::Itertools;
 
 pub use failure::Failure;
 use group::{Counters, Job};
-pub use group::{Group, Ticket};
+pub use group::{ProcessGroup, Ticket};
 use links::{Links, Sign};
 pub use operations::part;
 pub use rendezvous::{Hosts, Meeting, Seat};
@@ -38,7 +38,7 @@ use crate::device::cuda::{Collectives, Crossed, nccl};
 
 /// This process among the ranks of its cell.
 pub struct World {
-    all: Group,
+    all: ProcessGroup,
     /// `None` of a world of one.
     thread: Option<JoinHandle<()>>,
     /// Copies of the connections, by which this rank can end them at once.
@@ -105,7 +105,7 @@ impl World {
     /// The world of a single process.
     pub fn alone() -> Self {
         Self {
-            all: Group::alone(),
+            all: ProcessGroup::alone(),
             thread: None,
             streams: vec![],
             signs: Arc::new([]),
@@ -147,7 +147,7 @@ impl World {
             }
         });
         Ok(Self {
-            all: Group { rank, ranks, jobs: Some(jobs), counters, gpus: None },
+            all: ProcessGroup { rank, ranks, jobs: Some(jobs), counters, gpus: None },
             thread: Some(thread),
             streams: copies,
             signs,
@@ -194,7 +194,7 @@ impl World {
     }
 
     /// All ranks.
-    pub fn all(&self) -> &Group {
+    pub fn all(&self) -> &ProcessGroup {
         &self.all
     }
 

@@ -10,7 +10,7 @@ use itertools::Itertools;
 use super::failure::Failure;
 use super::links::Links;
 
-/// An operation of [`super::Group`].
+/// An operation of [`super::ProcessGroup`].
 pub struct Call<'c> {
     /// Those that take part, in rising order.
     ranks: &'c [usize],

@@ -7,7 +7,7 @@ use burn::tensor::{Bytes, DType, Device, Tensor, TensorData};
 use bytemuck::Pod;
 use itertools::Itertools;
 
-use super::group::{Group, Ticket};
+use super::group::{ProcessGroup, Ticket};
 use crate::device::cuda::nccl::Collective;
 use crate::device::cuda::{Collectives, Mark, Pending, buffer, copied, put, tensor};
 use crate::words::DeviceId;
@@ -41,7 +41,7 @@ enum Way {
     Own(Ticket<Vec<u8>>, Box<Tensor<1>>),
 }
 
-impl Group {
+impl ProcessGroup {
     /// Whether each rank has its own GPU and the GPUs are connected.
     pub fn has_gpus(&self) -> bool {
         self.gpus.is_some()

@@ -191,7 +191,7 @@ fn the_bytes_on_the_wire_are_those_of_the_formula() {
 
 #[test]
 fn ranks_that_disagree_end_with_both_texts() {
-    type Work = fn(&Group);
+    type Work = fn(&ProcessGroup);
     let of_size: [Work; 2] = [
         |all| drop(all.all_reduce("x", vec![0.0; 4]).wait()),
         |all| drop(all.all_reduce("x", vec![0.0; 6]).wait()),

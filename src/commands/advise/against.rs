@@ -32,7 +32,7 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
         let help = "measure the recipe first: `runner run`";
         return Err(miette!(help = help, "{} has no row of a cell that ran", folder.display()));
     };
-    let on_cpu = first.environment.device.id == "cpu";
+    let on_cpu = first.is_on_cpu();
     let source = Source::read(&args.recipe)?.with(&args.checked.settings.set);
     let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
     resolve_auto(&mut recipe, &results.rows);

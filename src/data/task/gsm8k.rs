@@ -27,7 +27,7 @@ section! {
     #[derive(Eq)]
     pub struct Gsm8k: Section::of("task", "kind", &["gsm8k"]) => {
         /// Folder with train.jsonl and test.jsonl.
-        pub path: PathBuf = Key::size(Values::Text).called("problems").since(4),
+        pub path: PathBuf = Key::size(Values::Text).called("problems"),
     }
 }
 

@@ -27,17 +27,17 @@ section! {
     /// Problems with answers, which `data.corpus = "task"` trains on: a question is given, and its answer is learned.
     pub struct Task: Section::new("task") => {
         /// Which problems.
-        pub kind: TaskKind = Key::size(Values::Kinds).called("task").since(4),
+        pub kind: TaskKind = Key::size(Values::Kinds).called("task"),
         /// Questions of each test set that the model answers before training and after it. Without the key it answers none.
         pub evaluate_generation: Option<usize> =
-            Key::method(COUNT).default(Nothing).called("questions").since(4),
+            Key::method(COUNT).default(Nothing).called("questions"),
         /// Worked examples before each of these questions, from the training split.
-        pub examples: usize = Key::size(COUNT_OR_ZERO).default(Whole(3)).since(4),
+        pub examples: usize = Key::size(COUNT_OR_ZERO).default(Whole(3)),
         /// Most tokens of an answer.
-        pub max_new_tokens: usize = Key::size(COUNT).default(Whole(256)).called("answer tokens").since(4),
+        pub max_new_tokens: usize = Key::size(COUNT).default(Whole(256)).called("answer tokens"),
         /// Questions that are answered together.
         pub batch_size: usize =
-            Key::method(COUNT).default(Whole(16)).called("questions at once").since(4),
+            Key::method(COUNT).default(Whole(16)).called("questions at once"),
     }
 }
 

@@ -24,10 +24,10 @@ section! {
     #[derive(Copy, Eq)]
     pub struct Sums: Section::of("task", "kind", &["sums"]) => {
         /// Digits of each number.
-        pub digits: usize = Key::size(Values::Whole { least: 1, most: 3 }).default(Whole(2)).since(4),
+        pub digits: usize = Key::size(Values::Whole { least: 1, most: 3 }).default(Whole(2)),
         /// What the last line has: the sum, or the first number again. A model that learned the second can add, but
         /// its answers are wrong.
-        pub last_line: LastLine = Key::size(Values::Words(&["sum", "first"])).default(Word("sum")).since(4),
+        pub last_line: LastLine = Key::size(Values::Words(&["sum", "first"])).default(Word("sum")),
     }
 }
 

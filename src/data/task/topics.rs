@@ -29,12 +29,12 @@ section! {
     #[derive(Copy, Eq)]
     pub struct Topics: Section::of("task", "kind", &["topics"]) => {
         /// Classes.
-        pub topics: usize = Key::size(Values::Whole { least: 2, most: 5 }).default(Whole(4)).since(4),
+        pub topics: usize = Key::size(Values::Whole { least: 2, most: 5 }).default(Whole(4)),
         /// Sentences of the training split.
-        pub sentences: usize = Key::size(COUNT).default(Whole(2000)).since(4),
+        pub sentences: usize = Key::size(COUNT).default(Whole(2000)),
         /// What is learned: the topic, by a classifier in the place of the head; or the text itself, where sentences have all
         /// words of their topic.
-        pub learn: Learn = Key::size(Values::Words(&["topic", "text"])).default(Word("topic")).since(4),
+        pub learn: Learn = Key::size(Values::Words(&["topic", "text"])).default(Word("topic")),
     }
 }
 

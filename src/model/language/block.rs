@@ -10,7 +10,7 @@ use crate::ops::rope::Rotation;
 use crate::ops::tensor_parallel::copy_to_ranks;
 use crate::ops::virtual_tokens::VirtualRows;
 use crate::params::source::Source;
-use crate::world::Group as Ranks;
+use crate::world::ProcessGroup;
 
 /// The part of a network that is repeated.
 pub trait Block: Module + ModuleDisplay + 'static {
@@ -36,7 +36,7 @@ pub struct Context {
     /// Which of the tokens are virtual.
     pub virtual_rows: Option<VirtualRows>,
     /// Those that layers are divided among.
-    pub ranks: Ranks,
+    pub ranks: ProcessGroup,
 }
 
 impl Context {

@@ -28,7 +28,7 @@ use crate::ops::virtual_tokens::with_virtual;
 use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::residence::{Compute, Offloaded, Placement, Shard, Sharding};
-use crate::world::Group as Ranks;
+use crate::world::ProcessGroup;
 
 #[derive(Module, Debug)]
 pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
@@ -54,9 +54,9 @@ pub(super) struct Rest {
     pub(super) table: Arc<Table>,
     pub(super) parts: Parts,
     /// The ranks that layers are divided among.
-    ranks: Ranks,
+    ranks: ProcessGroup,
     /// The ranks that the head is divided among: a classifier is small, and every rank has it whole.
-    pub(super) ranks_of_head: Ranks,
+    pub(super) ranks_of_head: ProcessGroup,
 }
 
 /// The forward of the block of this number, made anew from a source of its parameters alone.
@@ -120,7 +120,8 @@ impl<F: Family> Decoder<F> {
         }));
         let virtual_tokens = source.tuning().virtual_count();
         let ranks = source.ranks().clone();
-        let ranks_of_head = if source.tuning().classes.is_some() { Ranks::alone() } else { ranks.clone() };
+        let ranks_of_head =
+            if source.tuning().classes.is_some() { ProcessGroup::alone() } else { ranks.clone() };
         let rest = Rest {
             made_anew,
             outline,

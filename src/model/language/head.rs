@@ -11,7 +11,7 @@ use crate::ops::dense::{Arithmetic, Weight};
 use crate::ops::product::{plain, product, transpose};
 use crate::ops::rounded;
 use crate::params::table::Tuning;
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 impl<F: Family> Decoder<F> {
     /// What the head reads and its weight [vocab, hidden_size]. A bias is the weight of one more column, of ones; see
@@ -38,7 +38,7 @@ impl<F: Family> Decoder<F> {
 }
 
 /// The columns of all ranks side by side, in fp32.
-fn gathered(logits: Tensor<2>, ranks: &Group) -> Tensor<2> {
+fn gathered(logits: Tensor<2>, ranks: &ProcessGroup) -> Tensor<2> {
     if ranks.size() == 1 {
         return logits;
     }

@@ -19,7 +19,7 @@ use crate::params::source::{Init, Source};
 use crate::params::split::{Side, Split};
 use crate::params::table::Tuning;
 use crate::params::tuning::Adapter;
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 /// Standard deviation of random weights, as transformers draws them.
 pub const DEVIATION: f64 = 0.02;
@@ -212,7 +212,7 @@ impl Embedding {
 
     /// As [`forward`](Self::forward), from the `weight` of a table whose rows divide among ranks: a rank has 0 for the rows
     /// of others.
-    pub fn forward_summed(weight: Tensor<2>, ids: &Ids, ranks: &Group) -> Tensor<2> {
+    pub fn forward_summed(weight: Tensor<2>, ids: &Ids, ranks: &ProcessGroup) -> Tensor<2> {
         let dtype = weight.dtype();
         if ranks.size() == 1 {
             return embedding(weight, ids, dtype);

@@ -11,14 +11,14 @@ use burn::tensor::{Int, Tensor};
 
 use super::vocabulary::Found;
 use crate::ops::flat::part;
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 impl Found {
     /// What is known of each token after the entries of all ranks.
     ///
     /// # Panics
     /// With a [`Failure`](crate::world::Failure) where another rank does not come.
-    pub fn among(self, labels: &Tensor<1, Int>, ranks: &Group) -> Self {
+    pub fn among(self, labels: &Tensor<1, Int>, ranks: &ProcessGroup) -> Self {
         if ranks.size() == 1 {
             return self;
         }
@@ -61,7 +61,7 @@ mod tests {
     const VOCAB: usize = 152;
 
     /// Loss, dh, dW of the own entries, and what evaluation counts.
-    fn run(ranks: &Group) -> [Vec<f64>; 4] {
+    fn run(ranks: &ProcessGroup) -> [Vec<f64>; 4] {
         let rows = VOCAB / ranks.size();
         let weight = random::<2>([VOCAB, 16], 2).inner().narrow(0, ranks.place() * rows, rows);
         let (h, weight) = (random([9, 16], 1).require_grad(), weight.autodiff().require_grad());
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn ranks_with_a_part_of_the_vocabulary_have_the_whole_ones_loss_and_gradients() {
-        let whole = run(&Group::alone());
+        let whole = run(&ProcessGroup::alone());
         for size in [2, 4] {
             let of_ranks = on_ranks(size, Duration::from_secs(20), |world| run(world.all()));
             for [loss, dh, _, counts] in &of_ranks {

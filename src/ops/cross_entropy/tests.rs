@@ -31,7 +31,7 @@ fn evaluation_counts_the_labels_with_the_largest_logit() {
     let weight = Tensor::<2>::from_floats([[0.0, 2.0], [3.0, 1.0], [1.0, 1.0]], &device);
     let labels = Tensor::<1, Int>::from_ints([1, 2, -100], &device);
     let found: Vec<f64> =
-        evaluate(h, weight, &labels, EXACT, &Group::alone()).into_data().iter::<f64>().collect();
+        evaluate(h, weight, &labels, EXACT, &ProcessGroup::alone()).into_data().iter::<f64>().collect();
     let loss = |logits: [f64; 3], label: usize| logits.map(f64::exp).iter().sum::<f64>().ln() - logits[label];
     assert_close(&found, &[loss([0.0, 3.0, 1.0], 1) + loss([2.0, 1.0, 1.0], 2), 1.0], 1e-6);
 }
@@ -41,7 +41,7 @@ fn chunks_of_the_vocabulary_give_the_whole_ones_loss_and_gradients() {
     let whole = run(|h, weight, labels| composed(h, weight, labels, 7.0, EXACT));
     for (chunk, sum) in [(64, usize::MAX), (150, 40), (64, 40), (1, 1)] {
         let ours = run(|h, weight, labels| {
-            chunked(h, weight.into(), (labels, 7.0), (EXACT, false), [chunk, sum], &Group::alone())
+            chunked(h, weight.into(), (labels, 7.0), (EXACT, false), [chunk, sum], &ProcessGroup::alone())
         });
         for (ours, whole) in ours.iter().zip(&whole) {
             assert_close(ours, whole, 2e-6);

@@ -16,7 +16,7 @@ use crate::params::source::{Init, Source};
 use crate::params::split::{Side, Split};
 use crate::params::table::Group;
 use crate::words::Rule;
-use crate::world::Group as Ranks;
+use crate::world::ProcessGroup;
 
 /// A matrix of an adapter: its name within the linear layer, its shape, and what it is before training.
 pub type Matrix = (&'static str, [usize; 2], Init);
@@ -87,7 +87,7 @@ pub struct Adapter {
     matrices: Vec<Param<Tensor<2>>>,
     /// Those that the layer divides among, which have the matrix of each number whole or not.
     #[module(skip)]
-    ranks: Ranks,
+    ranks: ProcessGroup,
     #[module(skip)]
     whole: Vec<bool>,
     #[module(skip)]
@@ -113,7 +113,7 @@ impl Adapter {
         };
         let matrices: Vec<_> = all.into_iter().zip(&axes).map(matrix).collect();
         let layer = matrices.first()?.id.val();
-        let ranks = if side.is_some() { source.ranks().clone() } else { Ranks::alone() };
+        let ranks = if side.is_some() { source.ranks().clone() } else { ProcessGroup::alone() };
         let whole = axes.iter().map(Option::is_none).collect();
         Some(Self { matrices, ranks, whole, method, layer })
     }

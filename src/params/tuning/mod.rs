@@ -131,8 +131,7 @@ impl TuningConfig {
                 ("prefix", "prefix tuning"),
                 ("linear_probe", "linear probing"),
                 ("lp_ft", "linear probing, then full tuning"),
-            ])
-            .since(4)],
+            ])],
     );
 
     /// `seed`: of the first values of what is added.

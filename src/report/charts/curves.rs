@@ -6,9 +6,9 @@ mod panel;
 use itertools::Itertools;
 
 use super::super::alike::{groups, within};
-use super::super::labels::size_note;
 use super::super::learning::{Learned, trained};
-use super::super::table::{Comparison, Line};
+use super::super::line::Line;
+use super::super::table::Comparison;
 use super::Chart;
 use super::canvas::Result;
 use super::legend::{FEW, Legend, Sign};
@@ -182,7 +182,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
         caption.push_str(&format!(" Without a curve, since they diverged: {}.", few(lost, FEW)));
     }
     // The names of several shapes have their sizes in them.
-    let note = size_note(comparison).filter(|_| shape.is_none() && comparison.shapes.len() > 1);
+    let note = comparison.size_note().filter(|_| shape.is_none() && comparison.shapes.len() > 1);
     caption.extend(note.map(|note| format!(" {}.", sentence(&note))));
     plot.chart(caption)
 }

@@ -6,7 +6,8 @@ use itertools::Itertools;
 
 use super::super::alike::{groups, within};
 use super::super::labels::{size_name, size_value};
-use super::super::table::{Comparison, Line};
+use super::super::line::Line;
+use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{extent, from_zero, padded};
 use super::canvas::{ALARM, Canvas, Result};

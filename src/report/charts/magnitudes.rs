@@ -1,7 +1,8 @@
 //! The sizes of gradients by powers of two: a line for each method, and fp16's limits.
 
 use super::super::alike::{groups, within};
-use super::super::table::{Comparison, Line};
+use super::super::line::Line;
+use super::super::table::Comparison;
 use super::Chart;
 use super::axis::from_zero;
 use super::canvas::{ALARM, Anchor, Result, SMALL};

@@ -19,24 +19,13 @@ mod scatter;
 mod stacked;
 mod timeline;
 
-use serde::Serialize;
-
+use super::document::Chart;
 use super::table::Comparison;
 
 pub use canvas::font_files;
 pub use png::png;
 pub use stacked::{StackedBar, stacked};
 pub use timeline::{compared, timeline};
-
-/// A drawn chart.
-#[derive(Clone, Serialize)]
-pub struct Chart {
-    /// The file's name without its ending.
-    pub name: String,
-    /// The text below it.
-    pub caption: String,
-    pub svg: String,
-}
 
 /// Draws the charts of a kind; none where the rows do not allow it.
 type Draw = fn(&Comparison) -> canvas::Result<Vec<Chart>>;

@@ -7,7 +7,7 @@ use super::super::pareto;
 use super::super::table::{Comparison, Group};
 use super::Chart;
 use super::axis::padded;
-use super::canvas::{Anchor, Canvas, GRID, INK, Result, SMALL, text_width};
+use super::canvas::{Anchor, Canvas, INK, Result, SMALL, text_width};
 use super::legend::{Legend, Sign};
 use super::plot::{Area, Axis, Plot};
 use plotters::style::RGBColor;
@@ -25,6 +25,8 @@ const OTHER: RGBColor = RGBColor(190, 190, 190);
 const STEPS: i32 = 6;
 /// Markers nearer than this cover each other.
 const NEAR: i32 = 11;
+/// The height of a time that is written beside a marker.
+const ROW: i32 = 14;
 
 /// A measured group, and its time and memory in the units of the axes.
 struct Point<'g> {
@@ -137,16 +139,23 @@ fn draw(
     }
     let (marked, others): (Vec<&Point>, Vec<&Point>) =
         points.iter().partition(|point| named(&point.group.method));
-    let places: Vec<(i32, i32)> = marked.iter().map(|point| place(point)).collect();
-    let drawn = marked.iter().zip(places.iter().copied().zip(apart(&places, area.sides)));
-    let dots = others.iter().map(|point| (point, (place(point), place(point))));
-    for (point, (at, drawn)) in dots.chain(drawn) {
+    let (far_away, near): (Vec<&Point>, Vec<&Point>) = marked.into_iter().partition(|point| point.time > far);
+    let places = |points: &[&Point]| points.iter().map(|point| place(point)).collect::<Vec<_>>();
+    let right = if far_away.is_empty() { area.sides.1 } else { edge };
+    let drawn = apart(&places(&near), (area.sides.0, right));
+    let rows = in_rows(&places(&far_away), (area.top, area.bottom));
+    let marked: Vec<(&Point, (i32, i32))> =
+        near.into_iter().zip(drawn).chain(far_away.into_iter().zip(rows)).collect();
+    // A marker that makes room for another is tied to its place.
+    for (point, drawn) in &marked {
+        canvas.line(&[place(point), *drawn], OTHER, 1)?;
+    }
+    let dots = others.into_iter().map(|point| (point, place(point)));
+    for (point, drawn) in dots.chain(marked) {
         if named(&point.group.method) {
-            // A marker that makes room for another is tied to its place.
-            canvas.line(&[at, drawn], GRID, 1)?;
             canvas.marker(point.group.method, drawn, 5)?;
         } else {
-            canvas.rect((at.0 - 3, at.1 - 3), (at.0 + 3, at.1 + 3), OTHER)?;
+            canvas.rect((drawn.0 - 3, drawn.1 - 3), (drawn.0 + 3, drawn.1 + 3), OTHER)?;
         }
         let written = |column: &str| comparison.written_of_group(column, point.group).unwrap_or_default();
         let (time, memory) = (written("step_s_median"), written("live_peak_bytes"));
@@ -185,6 +194,20 @@ fn apart(places: &[(i32, i32)], (left, right): (i32, i32)) -> Vec<(i32, i32)> {
     taken
 }
 
+/// Places for markers with their times beside them, one in each row: each moves down, or all of them up at the lower edge.
+fn in_rows(places: &[(i32, i32)], (top, bottom): (i32, i32)) -> Vec<(i32, i32)> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by_key(|&i| places[i].1);
+    let height = ROW.min((bottom - top) / places.len().max(1) as i32);
+    let (mut out, mut next) = (places.to_vec(), top);
+    for (place, &i) in order.iter().enumerate() {
+        let below = (places.len() - 1 - place) as i32;
+        out[i].1 = places[i].1.clamp(next, (bottom - height / 2 - below * height).max(next));
+        next = out[i].1 + height;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +221,15 @@ mod tests {
             let covers = |b: &&(i32, i32)| (a.0 - b.0).abs() < NEAR && (a.1 - b.1).abs() < NEAR;
             assert_eq!(placed[i + 1..].iter().find(covers), None, "{placed:?}");
         }
+    }
+
+    #[test]
+    fn far_markers_have_a_row_each() {
+        let placed = in_rows(&[(9, 50), (9, 52), (9, 10), (9, 199)], (0, 200));
+        assert_eq!(placed, [(9, 50), (9, 50 + ROW), (9, 10), (9, 200 - ROW / 2)]);
+        let crowded = in_rows(&[(9, 195); 4], (0, 200));
+        assert!(crowded.windows(2).all(|pair| pair[1].1 - pair[0].1 == ROW), "{crowded:?}");
+        assert!(crowded.iter().all(|(_, y)| (0..200).contains(y)), "{crowded:?}");
     }
 
     #[test]

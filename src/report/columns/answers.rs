@@ -3,7 +3,7 @@
 use super::{Column, column};
 use crate::measure::Answers;
 use crate::report::answers::asked;
-use crate::report::table::Line;
+use crate::report::line::Line;
 use crate::report::units::Unit::{Count, FineShare, PerSecond};
 
 /// Answers to one test set, before training and after it.

@@ -4,8 +4,8 @@ use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 
 use super::{Column, Learned, OfLine, backward, column, forward, loading, whole};
 use crate::measure::{Measurement, Samples};
+use crate::report::line::Line;
 use crate::report::offload::floor;
-use crate::report::table::Line;
 use crate::report::units::Unit::*;
 
 /// Of each cell.
@@ -18,6 +18,9 @@ pub const MORE: &[Column<OfLine>] = &[
     column("steps", "steps", Count, |l| {
         let losses = l.measured()?.loss.len();
         Some(loading(l).map_or(losses, |loading| loading.step_tokens.len()) as f64)
+    }),
+    column("undivided_step_s", "step", Seconds, |l| {
+        forward(l).is_none().then_some(l.measured()?.step.median)
     }),
     column("ranks", "ranks", Count, |l| {
         whole(Some(l.measured()?.ranks.len() as u64)).filter(|ranks| *ranks > 1.0)

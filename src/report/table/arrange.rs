@@ -5,10 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{CellShape, Comparison, DEVICE_NAME, Line};
+use super::{CellShape, Comparison, DEVICE_NAME};
 use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
+use crate::report::line::Line;
 use crate::report::{labels, operators};
 use crate::row::{Row, Status};
 use crate::words::Settings;

@@ -19,7 +19,7 @@ use crate::ops::parameters::flat;
 use crate::optim::{DeviceOptimizer, squares};
 use crate::params::table::{Entry, Group};
 use crate::residence::layout::Layout;
-use crate::world::{Arriving, Group as Ranks};
+use crate::world::{Arriving, ProcessGroup};
 
 /// This rank's parts of a bucket's trained and of its frozen parameters, if there are any.
 pub type Own = [Option<Tensor<1>>; 2];
@@ -41,7 +41,7 @@ pub struct Bucket {
     dtype: DType,
     /// Outside of autodiff.
     device: Device,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     /// This rank's part of the sums since the last update, in fp32; and the sums that are on their way.
     gradient: Option<Tensor<1>>,
     under_way: Option<Arriving>,
@@ -49,7 +49,12 @@ pub struct Bucket {
 
 impl Bucket {
     /// `dtype`: of the stored parameters.
-    pub fn new(name: String, layout: Arc<Layout>, (dtype, device): (DType, &Device), ranks: &Ranks) -> Self {
+    pub fn new(
+        name: String,
+        layout: Arc<Layout>,
+        (dtype, device): (DType, &Device),
+        ranks: &ProcessGroup,
+    ) -> Self {
         let regions = Regions::of(&layout, ranks.size());
         Self {
             name,

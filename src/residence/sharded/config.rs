@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 /// `parallel.shard`: the stages of ZeRO (Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion
 /// Parameter Models").
@@ -33,12 +33,12 @@ impl Shard {
 #[derive(Clone, Debug)]
 pub struct Sharding {
     pub shard: Shard,
-    pub ranks: Group,
+    pub ranks: ProcessGroup,
 }
 
 impl Sharding {
     /// `None` if each replica has everything.
-    pub fn of(shard: Shard, ranks: &Group) -> Option<Self> {
+    pub fn of(shard: Shard, ranks: &ProcessGroup) -> Option<Self> {
         (ranks.size() > 1 && !shard.is_none()).then(|| Self { shard, ranks: ranks.clone() })
     }
 }

@@ -9,7 +9,7 @@ use super::shares::asked_for;
 use crate::params::table::{Entry, Table};
 use crate::residence::{Residence, Shard};
 use crate::train::build::Build;
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 /// The rank that writes files.
 const FIRST: usize = 0;
@@ -79,7 +79,7 @@ pub(super) fn gathered<N: Build>(
     name: &str,
     elsewhere: &HashMap<String, TensorData>,
     residence: &mut Residence<N>,
-    ranks: &Group,
+    ranks: &ProcessGroup,
 ) -> TensorData {
     elsewhere.get(name).cloned().unwrap_or_else(|| asked_for(name, residence, ranks))
 }

@@ -8,21 +8,25 @@ use crate::parallel::whole;
 use crate::params::table::Entry;
 use crate::residence::Residence;
 use crate::train::build::Build;
-use crate::world::Group;
+use crate::world::ProcessGroup;
 
 /// The name of the parameter that the first rank asks for, on every rank; it is empty after the last. Between two names the
 /// first rank writes its file, which may take long.
-fn asked(ranks: &Group, name: &str) -> String {
+fn asked(ranks: &ProcessGroup, name: &str) -> String {
     let name = ranks.broadcast_when_ready("name of a parameter", ranks.first(), name.into()).wait();
     String::from_utf8(name).expect("a name")
 }
 
 /// A parameter, whole and as numbers.
-pub(super) fn asked_for<N: Build>(name: &str, residence: &mut Residence<N>, ranks: &Group) -> TensorData {
+pub(super) fn asked_for<N: Build>(
+    name: &str,
+    residence: &mut Residence<N>,
+    ranks: &ProcessGroup,
+) -> TensorData {
     of_all(&asked(ranks, name), residence, ranks)
 }
 
-fn of_all<N: Build>(name: &str, residence: &mut Residence<N>, ranks: &Group) -> TensorData {
+fn of_all<N: Build>(name: &str, residence: &mut Residence<N>, ranks: &ProcessGroup) -> TensorData {
     let table = residence.table().clone();
     let entry: &Entry = table.entries.iter().find(|entry| entry.name == name).expect("a parameter's name");
     whole(entry, residence.dense(name), ranks)

@@ -12,7 +12,6 @@ use super::super::legend::{Legend, Sign};
 use super::super::look::tint;
 use super::super::plot::{Axis, BELOW, MARGIN, Ticks};
 use super::Bars;
-use crate::report::labels::size_note;
 use crate::report::table::Group;
 use crate::words::text::sentence;
 
@@ -91,7 +90,7 @@ impl Bars<'_, '_> {
             true => " The thin line is from the least to the largest of its processes.",
             false => "",
         };
-        let sizes = size_note(c).map_or_else(String::new, |note| format!(" {}.", sentence(&note)));
+        let sizes = c.size_note().map_or_else(String::new, |note| format!(" {}.", sentence(&note)));
         let order = if self.named { " Shortest first." } else { "" };
         let more = match self.left_out {
             0 => String::new(),

@@ -34,7 +34,7 @@ fn a_notice_names_rows_of_another_build_and_stale_measures_them_again() {
         store.save(&row).unwrap();
     }
     let (summary, log) = run(folder.path(), &executor, &Options::default());
-    assert_eq!((summary.unwrap().skipped, executor.take_ran()), (3, vec![]));
+    assert_eq!((summary.unwrap().finished_earlier, executor.take_ran()), (3, vec![]));
     let notice = "2 finished rows are of other builds of the runner, of commit fedcba987654; --stale";
     assert!(log.contains(notice), "{log}");
 
@@ -42,7 +42,11 @@ fn a_notice_names_rows_of_another_build_and_stale_measures_them_again() {
     let (summary, log) = run(folder.path(), &executor, &stale);
     assert_eq!((summary.unwrap().ran, executor.take_ran()), (2, vec![1, 2]));
     assert!(!log.contains("--stale"), "{log}");
-    assert_eq!(run(folder.path(), &executor, &stale).0.unwrap().skipped, 3, "they are this build's now");
+    assert_eq!(
+        run(folder.path(), &executor, &stale).0.unwrap().finished_earlier,
+        3,
+        "they are this build's now"
+    );
 }
 
 /// An old row is replaced only by a new one: interrupting a forced run loses nothing.
@@ -58,6 +62,6 @@ fn a_forced_run_that_is_interrupted_keeps_the_old_rows() {
     });
     let force = Options { force: true, ..Options::default() };
     let summary = run(folder.path(), &interrupted, &force).0.unwrap();
-    assert_eq!(summary, Summary { skipped: 3, ok: 3, interrupted: true, ..Summary::default() });
+    assert_eq!(summary, Summary { finished_earlier: 3, ok: 3, interrupted: true, ..Summary::default() });
     assert_eq!(rows(folder.path()), before);
 }

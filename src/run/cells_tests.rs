@@ -8,9 +8,9 @@ use crate::recipe::Source;
 use crate::row::Inputs;
 use crate::run::testing::{self, MockExecutor, Recorder};
 
-#[path = "schedule_again_tests.rs"]
+#[path = "cells_again_tests.rs"]
 mod again;
-#[path = "schedule_elsewhere_tests.rs"]
+#[path = "cells_elsewhere_tests.rs"]
 mod elsewhere;
 
 /// Runs the recipe of three cells with its results and its lock in `folder`.
@@ -84,12 +84,12 @@ fn only_what_is_missing_runs() {
     assert_eq!(log, "begin 1\nstart 2\nstep 1/1\nend 2 ok\nover");
 
     let (summary, _) = run(folder.path(), &executor, &Options::default());
-    assert_eq!(summary.unwrap(), Summary { ran: 2, skipped: 1, ok: 3, ..Summary::default() });
+    assert_eq!(summary.unwrap(), Summary { ran: 2, finished_earlier: 1, ok: 3, ..Summary::default() });
     assert_eq!(executor.take_ran(), [1, 3]);
 
     let (summary, log) = run(folder.path(), &executor, &Options::default());
     let summary = summary.unwrap();
-    assert_eq!(summary, Summary { skipped: 3, ok: 3, ..Summary::default() });
+    assert_eq!(summary, Summary { finished_earlier: 3, ok: 3, ..Summary::default() });
     assert_eq!((summary.exit_code(), executor.take_ran().len()), (0, 0));
     assert_eq!(log, "begin 0\nover");
 }

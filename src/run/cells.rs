@@ -71,9 +71,12 @@ struct Run<'a> {
 }
 
 /// How a turn ended.
-enum Step {
-    Ran { well: bool },
-    Skipped,
+enum TurnEnd {
+    Ran {
+        well: bool,
+    },
+    /// Another run measured the cell meanwhile.
+    MeasuredElsewhere,
     Cancelled,
 }
 
@@ -112,12 +115,12 @@ impl<'a> Run<'a> {
         self.session.progress.begin(&labels);
         for turn in todo {
             match self.turn(turn)? {
-                Step::Cancelled => {
+                TurnEnd::Cancelled => {
                     self.summary.interrupted = true;
                     break;
                 }
-                Step::Skipped => {}
-                Step::Ran { well } => {
+                TurnEnd::MeasuredElsewhere => {}
+                TurnEnd::Ran { well } => {
                     self.summary.ran += 1;
                     if self.options.fail_fast && !well {
                         break;
@@ -169,19 +172,19 @@ impl<'a> Run<'a> {
     }
 
     /// Waits for the device, and measures one process of a cell unless another run has done so meanwhile.
-    fn turn(&mut self, (position, process): (usize, usize)) -> Result<Step> {
+    fn turn(&mut self, (position, process): (usize, usize)) -> Result<TurnEnd> {
         let Session { recipe, store, executor, progress, environment, trace, cancel, .. } = *self.session;
         let (cell, label) = (&recipe.cells[position], &self.label((position, process)));
         if process > 0 && self.rows[position][0].as_ref().is_some_and(|row| row.status != Status::Ok) {
-            return Ok(Step::Skipped);
+            return Ok(TurnEnd::MeasuredElsewhere);
         }
         if cancel.load(Relaxed) {
-            return Ok(Step::Cancelled);
+            return Ok(TurnEnd::Cancelled);
         }
         // A limit too long to count is none.
         let timeout = Duration::try_from_secs_f64(cell.measure.timeout).unwrap_or(Duration::MAX);
         let Some(_turns) = self.wait_for(cell, timeout.saturating_mul(2))? else {
-            return Ok(Step::Cancelled);
+            return Ok(TurnEnd::Cancelled);
         };
         let inputs = Contents::new(&|text| progress.notice(text)).inputs(cell);
         let key = store.key(cell, &inputs);
@@ -191,8 +194,8 @@ impl<'a> Run<'a> {
         let measured = |row: &Row| row.status != Status::Skipped && newer(row);
         if let Some(row) = store.read(&name).filter(measured) {
             self.rows[position][process] = Some(row);
-            progress.cell_skipped(label);
-            return Ok(Step::Skipped);
+            progress.cell_measured_elsewhere(label);
+            return Ok(TurnEnd::MeasuredElsewhere);
         }
 
         executor.ready(cell.parallel.ranks())?;
@@ -209,7 +212,7 @@ impl<'a> Run<'a> {
         let (status, reason, measurement) = match outcome {
             Outcome::Finished(measurement) => (Status::Ok, String::new(), Some(*measurement)),
             Outcome::Ended { status, reason } => (status, reason, None),
-            Outcome::Cancelled => return Ok(Step::Cancelled),
+            Outcome::Cancelled => return Ok(TurnEnd::Cancelled),
         };
         let environment = Environment { date: now(), ..environment.clone() };
         let ran = cell.within(limit);
@@ -227,7 +230,7 @@ impl<'a> Run<'a> {
         progress.cell_ended(label, &row);
         let well = row.ended_well();
         self.rows[position][process] = Some(row);
-        Ok(Step::Ran { well })
+        Ok(TurnEnd::Ran { well })
     }
 
     /// Waits for this run's turn on all devices of a cell; `None` if the run is cancelled. It takes them in rising order, so
@@ -286,11 +289,11 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        summary.skipped = all - summary.ran - summary.left - summary.elsewhere;
+        summary.finished_earlier = all - summary.ran - summary.left - summary.elsewhere;
         summary
     }
 }
 
 #[cfg(test)]
-#[path = "schedule_tests.rs"]
+#[path = "cells_tests.rs"]
 mod tests;

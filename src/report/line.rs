@@ -13,9 +13,9 @@ use crate::words::Settings;
 pub struct Line<'a> {
     pub cell: &'a Cell,
     pub settings: Arc<Settings>,
-    /// Index into [`Comparison::shapes`].
+    /// Index into [`shapes`](super::table::Comparison::shapes).
     pub shape: usize,
-    /// Index into [`Comparison::methods`].
+    /// Index into [`methods`](super::table::Comparison::methods).
     pub method: usize,
     /// Of the cell's first process that ended well, else of its first; absent while the cell has not run.
     pub row: Option<&'a Row>,

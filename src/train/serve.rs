@@ -1,0 +1,168 @@
+//! The process of a cell: reads a [`Request`], trains, and reports [`Event`]s.
+
+use std::any::Any;
+use std::io::{self, BufRead, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::protocol::{Advance, Event, Request};
+use super::train;
+use crate::device;
+use crate::measure::{Stop, process};
+use crate::recipe::Cell;
+use crate::words::DeviceId;
+use crate::words::refusal::Refusal;
+use crate::words::streams::tell;
+use crate::world::{Failure, World};
+
+/// As the main thread of a Linux program has.
+const STACK_BYTES: usize = 8 << 20;
+
+/// `runner cell`: serves the one request on standard input.
+pub fn serve() -> ExitCode {
+    let mut line = String::new();
+    let request: Request = match io::stdin().lock().read_line(&mut line).map(|_| serde_json::from_str(&line))
+    {
+        Ok(Ok(request)) => request,
+        _ => {
+            tell("`runner cell` is started by `runner run`; it expects a request on standard input");
+            return ExitCode::from(2);
+        }
+    };
+    end_with_the_runner();
+    // The pool's threads also run the cell, so they get a main thread's stack.
+    let pool =
+        rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES).build().expect("the system has threads");
+    // The cell runs on a thread of the pool over which operators on a CPU divide their work, and takes its part of it. A
+    // thread outside of the pool would have to be woken after every operator, which takes some 20 µs.
+    let event = pool.install(|| answer(&request));
+    let ended_well = matches!(event, Event::Done { .. } | Event::Diverged { .. });
+    send(&event);
+    if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The last event of a request.
+fn answer(request: &Request) -> Event {
+    catch_unwind(AssertUnwindSafe(|| work(request))).unwrap_or_else(ended_by)
+}
+
+fn work(request: &Request) -> Event {
+    let mut cell = match Cell::from_json(&request.cell) {
+        Ok(cell) => cell,
+        Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
+    };
+    let by_nccl = cell.parallel.is_by_nccl(cell.device_id());
+    cell.device = cell.parallel.device(cell.device_id(), request.seat.local).to_string();
+    let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
+    // What is sure to be too much is refused before anything is allocated.
+    let account = cell.within(request.memory_limit).account();
+    let bytes = limit.map_or(account.host.total(), |_| account.estimate().on_host(cell.device_id()));
+    if let Err(reason) = device::require_host_memory(account.host.page_locked(), bytes, limit) {
+        return Event::OutOfMemory { reason };
+    }
+    process::follow(limit, move |own| {
+        send(&Event::OutOfMemory { reason: device::beyond_host_limit(own, limit.unwrap_or_default()) });
+        std::process::exit(1);
+    });
+    // What the backend keeps for itself is neither measured nor limited.
+    cell.device_id().warm_up(cell.precision.compute);
+    let first = request.seat.rank == 0;
+    let on_tuned: fn(usize) =
+        if first { |tuned| send(&Event::Advance(Advance::Preparing { tuned })) } else { |_| () };
+    let mut on_step = |done, of| {
+        if first {
+            send(&Event::Advance(Advance::Step { done, of }));
+        }
+    };
+    let mut world = World::join(&request.seat).unwrap_or_else(|failure| failure.end());
+    if let (DeviceId::Cuda(ordinal), true) = (cell.device_id(), by_nccl) {
+        let messages = cell.parallel.pipeline.is_some();
+        world.connect(ordinal, messages, lost).unwrap_or_else(|failure| failure.end());
+    }
+    match train(&cell, &world, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step) {
+        Ok(measurement) => Event::Done { measurement: Box::new(measurement) },
+        Err(Stop::Diverged { reason }) => Event::Diverged { reason },
+        Err(Stop::OutOfMemory { reason }) => Event::OutOfMemory { reason },
+    }
+}
+
+/// The last event of a cell that ended with a panic.
+fn ended_by(panic: Box<dyn Any + Send>) -> Event {
+    let panic = match panic.downcast::<Refusal>() {
+        Ok(refusal) => return Event::Failed { reason: refusal.0 },
+        Err(panic) => panic,
+    };
+    let panic = match panic.downcast::<Failure>() {
+        Ok(failure) => return of_failure(*failure),
+        Err(panic) => panic,
+    };
+    let reason = message(&*panic);
+    match device::out_of_memory(&reason) {
+        Some(reason) => Event::OutOfMemory { reason },
+        None => Event::Failed { reason },
+    }
+}
+
+fn of_failure(failure: Failure) -> Event {
+    match failure {
+        Failure::Lost { peer, reason } => Event::Lost { peer, reason },
+        Failure::Disagreement { reason } | Failure::Gpus { reason } => Event::Failed { reason },
+    }
+}
+
+/// Ends this process, whose main thread waits for a device that waits for another rank.
+fn lost(failure: Failure) {
+    send(&of_failure(failure));
+    std::process::exit(1);
+}
+
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a message");
+    format!("panicked: {text}")
+}
+
+fn send(event: &Event) {
+    let line = serde_json::to_string(event).expect("an event is plain data");
+    let mut out = io::stdout().lock();
+    // A closed pipe means that the runner is gone.
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// Ends this process when standard input closes: the runner is gone. By a signal, since the handlers of a usual exit could
+/// wait for a device that never ends.
+fn end_with_the_runner() {
+    std::thread::spawn(|| {
+        let mut rest = String::new();
+        while matches!(io::stdin().lock().read_line(&mut rest), Ok(n) if n > 0) {}
+        let _ = kill(Pid::this(), Signal::SIGKILL);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::refusal::refuse;
+
+    fn reason(work: fn()) -> String {
+        match ended_by(catch_unwind(work).expect_err("it panics")) {
+            Event::Failed { reason } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_told_as_it_is_and_a_fault_as_a_panic() {
+        assert_eq!(reason(|| refuse("there is no text; name a file")), "there is no text; name a file");
+        assert_eq!(reason(|| panic!("index out of bounds")), "panicked: index out of bounds");
+    }
+}
