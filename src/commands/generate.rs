@@ -130,10 +130,13 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
         let generate = || {
             generate(&network, &text.prompts, &request, &|_| false, &device.burn()).map_err(|e| {
                 let (folder, compute) = (args.folder.display(), args.compute.into_str());
-                miette!(
-                    help = format!("weights in {folder} are not finite, or {compute} has too small a range: try --compute fp32"),
-                    "{e}"
-                )
+                let help = match args.compute {
+                    Compute::Fp32 => format!("weights in {folder} are not finite: take another checkpoint"),
+                    _ => format!(
+                        "weights in {folder} are not finite, or {compute} has too small a range: try --compute fp32"
+                    ),
+                };
+                miette!(help = help, "{e}")
             })
         };
         let timed = || {

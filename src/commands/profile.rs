@@ -33,7 +33,7 @@ fn named(path: &Path) -> Result<(&Path, Option<&str>)> {
     if path.is_dir() {
         return Ok((path, None));
     }
-    let key = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next());
+    let key = path.file_stem().and_then(|stem| stem.to_str()?.split(['-', '.']).next());
     let folder = path.parent().and_then(Path::parent).map(|folder| match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,
@@ -56,7 +56,7 @@ mod tests {
     fn rows_of_later_processes_name_the_traced_cell() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(folder.path().join("rows")).expect("a folder");
-        for name in ["ab12.json", "ab12-2.json"] {
+        for name in ["ab12.json", "ab12-2.json", "ab12.json.gz"] {
             let row = folder.path().join("rows").join(name);
             std::fs::write(&row, "{}").expect("a written row");
             assert_eq!(named(&row).expect("a row"), (folder.path(), Some("ab12")));

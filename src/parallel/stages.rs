@@ -170,14 +170,15 @@ impl<N: Network> Stages<N> {
 
     /// Measures this rank's stages for a micro-batch, one rank after the other.
     pub fn profile(&mut self, network: &N, batch: &N::Batch) {
+        self.group.barrier("begin of the profiles");
         for turn in 0..self.group.size() {
-            self.group.barrier(format!("profile of rank {turn}"));
             if turn == self.group.rank() {
                 let stages = stages_of(self.division.order.shape, turn);
                 self.recorder.times = stages.map(|stage| self.time(stage, network, batch)).collect();
             }
+            // Many trials may take longer than ranks wait for each other.
+            self.group.broadcast_when_ready(format!("profile of rank {turn}"), turn, Vec::new()).wait();
         }
-        self.group.barrier("end of the profiles");
     }
 
     /// Computes this rank's stages for a micro-batch, and leaves nothing behind.

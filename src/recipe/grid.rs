@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostic::{RecipeError, Source};
+use crate::words::is_within;
 
 /// A grid larger than this is a slip: at one second a cell it runs for three hours.
 pub const MAX_CELLS: usize = 10_000;
@@ -94,6 +95,20 @@ pub fn axes<'i>(table: DeTable<'i>, source: &Source) -> Result<Vec<Axis<'i>>, Re
     collect("", table, &mut axes, source)?;
     // BTreeMap order is alphabetical; the order as typed reads better in a table.
     axes.sort_by_key(|(key, _)| key.span().start);
+    for (i, (outer, _)) in axes.iter().enumerate() {
+        let inner = axes[..i].iter().find(|(inner, _)| is_within(inner.get_ref(), outer.get_ref()));
+        if let Some((inner, _)) = inner {
+            return Err(source.at(
+                Some(outer.span()),
+                format!(
+                    "`{}` takes the place of `{}`, which stands before it",
+                    outer.get_ref(),
+                    inner.get_ref()
+                ),
+                "remove one of them, or write the one with the longer key last".into(),
+            ));
+        }
+    }
     Ok(axes)
 }
 

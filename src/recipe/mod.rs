@@ -137,7 +137,9 @@ impl Recipe {
 
     /// The recipe's short name: the file name without `.toml`. Names its results folder.
     pub fn name(&self) -> String {
-        self.path.file_stem().map_or_else(|| "recipe".into(), |s| s.to_string_lossy().into_owned())
+        let stem = self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        // These are folders.
+        stem.filter(|stem| ![".", ".."].contains(&stem.as_str())).unwrap_or_else(|| "recipe".into())
     }
 
     /// The device the recipe is about: the GPU where a cell can run on one, else the CPU.

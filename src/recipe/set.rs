@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{RecipeError, Source};
 use super::grid::{Combination, Override};
 use super::read::set;
-use super::{NOT_OF_CELLS, ON_CPU};
+use super::{GRID, NOT_OF_CELLS, ON_CPU};
 use crate::words::is_within;
 
 const SET: &str = "set";
@@ -116,6 +116,9 @@ pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Combinatio
             .collect();
         settings.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in settings {
+            if let Some(axis) = key.get_ref().strip_prefix("grid.") {
+                remove_axis(root.get_mut(), axis);
+            }
             set(root.get_mut(), &key, key.get_ref(), &value, source)?;
             let section = key.get_ref().split('.').next().unwrap_or_default();
             if section != ON_CPU && !NOT_OF_CELLS.contains(&section) {
@@ -124,6 +127,15 @@ pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Combinatio
         }
     }
     Ok((root, of_cells))
+}
+
+/// Removes an axis that the grid has as a quoted key; a nested one has its value replaced.
+fn remove_axis(root: &mut DeTable<'_>, axis: &str) {
+    if let Some(grid) = root.get_mut(GRID)
+        && let DeValue::Table(grid) = grid.get_mut()
+    {
+        grid.remove(axis);
+    }
 }
 
 #[cfg(test)]
@@ -172,6 +184,7 @@ mod tests {
         assert_eq!(sizes(&["train.batch_size=7", "checkpoint.level=1", "train.batch_size=8"]), [8]);
         assert_eq!(sizes(&["train={batch_size = 3, seq_len = 2}"]), [3, 3]);
         assert_eq!(sizes(&["grid.train.batch_size=[4, 5]", "checkpoint.level=0"]), [4, 5]);
+        assert_eq!(sizes(&["grid.train.batch_size=[4, 5]"]), [4, 5, 4, 5], "in place of the recipe's axis");
         let other = with("", &["title=other", "measure.steps=3"]).unwrap();
         assert_eq!((other.title.as_str(), other.cells[0].measure.steps), ("other", Some(3)));
         // The text says all: a copy of it is the same recipe, to which more can be set.

@@ -81,8 +81,7 @@ impl Cell {
     /// The memory of the rank of a pipeline that needs the most.
     pub(super) fn account_of_stages(&self, pipeline: &Pipeline) -> Account {
         let (order, cell) = (pipeline.order(), self.of_micro_batches());
-        let of_rank = |rank: usize| {
-            let live = order.live(rank).div_ceil(pipeline.chunks());
+        let of_live = |rank: usize, live: usize| {
             let mut workload = cell.workload();
             (workload.live_graphs, workload.waiting_inputs) =
                 if self.recomputes_stages() { (1, live) } else { (live, 0) };
@@ -93,6 +92,17 @@ impl Cell {
             if pipeline.schedule.updates_at_once() {
                 // Weights of the forwards whose backward is still to come.
                 account.parameters *= live as u64;
+            }
+            account
+        };
+        let of_rank = |rank: usize| {
+            let (live, chunks) = (order.live(rank), pipeline.chunks());
+            let mut account = of_live(rank, live.div_ceil(chunks));
+            // Some of its stages have a graph more than the others.
+            if live > chunks && !live.is_multiple_of(chunks) {
+                let (fewer, part) = (of_live(rank, live / chunks), [live % chunks, chunks].map(|n| n as u64));
+                account.highest = fewer.highest.towards(account.highest, part);
+                account.kept = fewer.kept.towards(account.kept, part);
             }
             account
         };

@@ -85,7 +85,11 @@ impl<'a> Contents<'a> {
 
     /// SHA-256 of a file, in hex digits.
     fn file(&self, path: &Path) -> io::Result<String> {
-        let before = Remembered::new(path, &fs::metadata(path)?)?;
+        let found = fs::metadata(path)?;
+        if !found.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let before = Remembered::new(path, &found)?;
         if let Some(sum) = self.recall(&before) {
             return Ok(sum);
         }

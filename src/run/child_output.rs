@@ -73,13 +73,25 @@ impl ChildOutput {
     /// When the output has ended.
     pub fn event(&mut self, limit: Duration) -> Result<Option<(usize, Event)>, RecvTimeoutError> {
         match self.line(limit) {
-            Ok((rank, Line::Event(event))) => return Ok(Some((rank, event))),
-            Ok((rank, Line::Text(line))) => self.ranks[rank].note(line),
-            Ok((rank, Line::End)) => self.ranks[rank].ended = true,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(ended) => return Err(ended),
+            Ok((rank, line)) => Ok(self.event_of(rank, line)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(ended) => Err(ended),
         }
-        Ok(None)
+    }
+
+    /// The events that have come, without waiting.
+    pub fn ready(&mut self) -> Vec<(usize, Event)> {
+        let lines: Vec<(usize, Line)> = self.lines.try_iter().collect();
+        lines.into_iter().filter_map(|(rank, line)| self.event_of(rank, line)).collect()
+    }
+
+    fn event_of(&mut self, rank: usize, line: Line) -> Option<(usize, Event)> {
+        match line {
+            Line::Event(event) => return Some((rank, event)),
+            Line::Text(line) => self.ranks[rank].note(line),
+            Line::End => self.ranks[rank].ended = true,
+        }
+        None
     }
 }
 

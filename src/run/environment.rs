@@ -10,6 +10,7 @@ use time::UtcDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::build;
+use super::process::this_program;
 use crate::device::{Ceilings, DeviceInfo};
 use crate::recipe::Recipe;
 use crate::row::Environment;
@@ -45,7 +46,7 @@ pub fn without_ceilings(device: DeviceInfo) -> Environment {
 /// The ceilings that `runner ceilings` measures. It is a process of its own, so that the memory of a GPU's libraries is
 /// free again for the cells. `None` if that process fails; the report then has no shares of ceilings.
 fn ceilings(device: DeviceId, types: &[Compute], cancel: &AtomicBool) -> Option<Ceilings> {
-    let mut child = Command::new(std::env::current_exe().ok()?)
+    let mut child = Command::new(this_program().ok()?)
         .args(["ceilings", &device.to_string()])
         .args(types.iter().map(|compute| compute.into_str()))
         .stdin(Stdio::null())

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::words::locked;
 
@@ -20,6 +21,10 @@ pub fn install() -> Result<&'static AtomicBool> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     let mut installed = locked(&INSTALLED);
     if !*installed {
+        let refused = "cannot take over Ctrl-C";
+        let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+        // SAFETY: no handler is installed, only the signal's earlier action is learned.
+        let hangup = unsafe { sigaction(Signal::SIGHUP, &ignore) }.into_diagnostic().wrap_err(refused)?;
         ctrlc::set_handler(|| {
             if INTERRUPTED.swap(true, Relaxed) {
                 // The cell ends itself: this process's end closes its standard input.
@@ -27,7 +32,12 @@ pub fn install() -> Result<&'static AtomicBool> {
             }
         })
         .into_diagnostic()
-        .wrap_err("cannot take over Ctrl-C")?;
+        .wrap_err(refused)?;
+        if matches!(hangup.handler(), SigHandler::SigIgn) {
+            // Under nohup the run goes on when its terminal is gone.
+            // SAFETY: no handler is installed.
+            unsafe { sigaction(Signal::SIGHUP, &ignore) }.into_diagnostic().wrap_err(refused)?;
+        }
         *installed = true;
     }
     Ok(&INTERRUPTED)

@@ -156,6 +156,8 @@ fn write_merged(folder: &Path, parts: &[Part], chosen: &BTreeMap<String, Found<'
             .into_diagnostic()
             .wrap_err_with(|| format!("cannot write {}", folder.join(name).display()))
     };
+    let made = fs::create_dir_all(folder.join(ROWS)).into_diagnostic();
+    made.wrap_err_with(|| format!("cannot make {}", folder.join(ROWS).display()))?;
     write("", RECIPE, parts[0].source.text.as_bytes())?;
     for (name, found) in chosen {
         if found.part.folder == folder {

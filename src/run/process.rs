@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -51,10 +51,9 @@ impl ProcessExecutor {
     /// Runs this program as `runner cell`.
     ///
     /// # Errors
-    /// When the system does not know the path of this program.
+    /// When the system does not know this program's file.
     pub fn this_program() -> Result<Self> {
-        let program = env::current_exe().into_diagnostic().wrap_err("cannot find this program's own file")?;
-        Ok(Self { program, args: vec!["cell".into()] })
+        Ok(Self { program: this_program()?, args: vec!["cell".into()] })
     }
 
     /// Starts the process of a rank and sends it the request. `sharing` ranks share this process's cores. The output goes to
@@ -96,6 +95,16 @@ impl ProcessExecutor {
             .process_group(0)
             .env(MALLOC.0, env::var_os(MALLOC.0).unwrap_or_else(|| MALLOC.1.into()))
             .spawn()
+    }
+}
+
+/// The file of this program, also once another one has taken its name: a build in the middle of a run changes none of its
+/// cells.
+pub(super) fn this_program() -> Result<PathBuf> {
+    let running = Path::new("/proc/self/exe");
+    match running.exists() {
+        true => Ok(running.into()),
+        false => env::current_exe().into_diagnostic().wrap_err("cannot find this program's own file"),
     }
 }
 

@@ -78,9 +78,13 @@ impl Ranks<'_> {
     fn outcome(mut self, job: &Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         // A limit too long to count is none.
         let mut deadline = Instant::now().checked_add(job.timeout);
+        let mut ends = false;
         let exit = loop {
             match self.receive(on_advance) {
-                Ok(true) => deadline = Some(Instant::now() + GRACE),
+                Ok(true) => {
+                    ends = true;
+                    deadline = Some(Instant::now() + GRACE);
+                }
                 Ok(false) => {}
                 Err(_) => sleep(POLL / 5),
             }
@@ -88,15 +92,33 @@ impl Ranks<'_> {
                 break exit;
             }
             if cancel.load(Relaxed) {
-                return Outcome::Cancelled;
+                for (rank, event) in self.output.ready() {
+                    self.note(rank, event, on_advance);
+                }
+                // A result that is there is kept, also where its process has not ended yet.
+                match self.outcomes.iter().all(Option::is_some) {
+                    true => break None,
+                    false => return Outcome::Cancelled,
+                }
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 break None;
             }
         };
+        let timed_out = exit.is_none()
+            && !ends
+            && deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            && self.outcomes.iter().any(Option::is_none);
         self.running.iter().for_each(|process| process.kill());
         let last = Instant::now() + GRACE;
         while Instant::now() < last && self.receive(on_advance).is_ok() {}
+        if timed_out {
+            // What ranks say of those that were killed before them is no cause.
+            return match self.outcomes.swap_remove(0) {
+                Some(outcome @ Outcome::Finished(_)) => outcome,
+                _ => verdict::of_timeout(job.timeout.as_secs_f64(), &job.cell.measure),
+            };
+        }
         self.verdict(job, exit)
     }
 
@@ -117,11 +139,13 @@ impl Ranks<'_> {
                 return self.lost.len() == 1;
             }
             event => {
+                // What happens to a rank after its result changes nothing.
+                if self.outcomes[rank].is_some() {
+                    return false;
+                }
                 let outcome = verdict::of_event(event);
                 let well = matches!(outcome, Some(Outcome::Finished(_)));
-                if self.outcomes[rank].is_none() {
-                    self.outcomes[rank] = outcome;
-                }
+                self.outcomes[rank] = outcome;
                 if !well {
                     self.failed = self.failed.or(Some(rank));
                 }

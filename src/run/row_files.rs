@@ -37,7 +37,11 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
             paths.push(path);
         }
     }
-    let read = |path: PathBuf| match fs::read(&path) {
+    let read = |path: PathBuf| match fs::metadata(&path).and_then(|found| match found.is_file() {
+        true => fs::read(&path),
+        // Another kind of file may never end.
+        false => Err(io::Error::new(io::ErrorKind::IsADirectory, "it is no regular file")),
+    }) {
         Ok(text) => Ok(Some((read_row(&path, &text), path))),
         // Another run has just moved it aside.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -94,13 +98,13 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
 /// What is said of rows of other versions, and of so many rows of other cells or input files.
 pub(super) fn other_notices(other_versions: &[PathBuf], others: usize) -> Vec<String> {
     let versions = other_versions.first().map(|path| match other_versions.len() - 1 {
-        0 => format!("{} is of another version of the runner and is left as it is", path.display()),
+        0 => format!("{} is of another version of the runner and does not count; it is kept", path.display()),
         1 => format!(
-            "{} and 1 more row are of other versions of the runner and are left as they are",
+            "{} and 1 more row are of other versions of the runner and do not count; they are kept",
             path.display()
         ),
         n => format!(
-            "{} and {n} more rows are of other versions of the runner and are left as they are",
+            "{} and {n} more rows are of other versions of the runner and do not count; they are kept",
             path.display()
         ),
     });

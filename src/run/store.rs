@@ -163,7 +163,7 @@ impl Store {
     pub fn save(&self, row: &Row) -> io::Result<()> {
         let path = self.row_path(&row.name());
         if fs::read(&path).is_ok_and(|text| matches!(read_row(&path, &text), Ok(None))) {
-            fs::rename(&path, path.with_added_extension("other"))?;
+            fs::rename(&path, free_name(&path))?;
         }
         let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
         text.push('\n');
@@ -229,6 +229,12 @@ impl Store {
     pub(super) fn rows(&self) -> PathBuf {
         self.folder.join(ROWS)
     }
+}
+
+/// A name beside a row's that no file has.
+fn free_name(row: &Path) -> PathBuf {
+    let name = |n: usize| row.with_added_extension(if n == 1 { "other".into() } else { format!("other{n}") });
+    (1..).map(name).find(|name| !name.exists()).expect("some name is free")
 }
 
 #[cfg(test)]

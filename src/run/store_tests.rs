@@ -111,7 +111,9 @@ fn rows_of_other_formats_and_recipes_stay_untouched() {
     assert_eq!(loaded.rows, [[None], [None]]);
     let [newer, others] = loaded.notices.as_slice() else { panic!("{:?}", loaded.notices) };
     assert!(
-        newer.ends_with(".json and 1 more row are of other versions of the runner and are left as they are"),
+        newer.ends_with(
+            ".json and 1 more row are of other versions of the runner and do not count; they are kept"
+        ),
         "{newer}"
     );
     assert_eq!(others, "1 row of another cell or of other input files was left as it is");

@@ -18,7 +18,11 @@ const MOST: usize = 16;
 pub fn require_threads(lookup: &dyn Fn(&str) -> Option<String>) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let help = format!("set {THREADS} to {cores}, as many as this machine has cores, or leave it out");
-    match number(lookup, THREADS, &help)? {
+    let threads = number(lookup, THREADS, &help)?;
+    if lookup(THREADS).is_some_and(|text| text != text.trim()) {
+        return Err(miette!(help = help, "the variable {THREADS} has blanks around its number"));
+    }
+    match threads {
         Some(threads) if threads > MOST * cores => Err(miette!(
             help = help,
             "the variable {THREADS} asks for {threads} threads, and this machine has {cores} cores, of at most {MOST} \
@@ -37,6 +41,7 @@ mod tests {
         let of = |value: &str| require_threads(&|_| Some(value.into())).map_err(|e| e.to_string());
         assert_eq!([of(""), of("0"), of("2")], [Ok(()), Ok(()), Ok(())]);
         assert!(of("1000000").is_err_and(|e| e.contains("asks for 1000000 threads")));
+        assert!(of(" 1").is_err_and(|e| e.contains("blanks")));
         assert!(of("many").is_err_and(|e| e.contains("which is no number")));
     }
 }

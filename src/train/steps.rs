@@ -98,7 +98,9 @@ impl<'r, N: Build> Run<'r, N> {
         let written = states.write(self.done - self.apart, &progress, &mut self.training);
         written.unwrap_or_else(|e| {
             let why = unwritten("the state", &states.folder, &e);
-            refuse(format!("{why}; make room there or name another folder, and run again"))
+            refuse(format!(
+                "{why}; make room there or name another folder, and run again with --retry-failed"
+            ))
         });
         Ok(())
     }

@@ -51,6 +51,10 @@ pub fn to_hugging_face<F: Family>(config: &F::Config, stored: DType, end: Option
     Value::Object(file)
 }
 
+/// Names that transformers reads in place of a family's own, such as `n_embd`.
+const ALIASES: [&str; 4] =
+    ["hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings"];
+
 /// The keys of a `config.json`.
 pub struct ConfigFile(Map<String, Value>);
 
@@ -75,7 +79,7 @@ impl ConfigFile {
     /// # Errors
     /// When the text is no JSON object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text).map(Self)
+        serde_json::from_str(text.trim_start_matches('\u{feff}')).map(Self)
     }
 
     fn kind(&self) -> &str {
@@ -113,9 +117,17 @@ impl ConfigFile {
     /// A key whose value is not supported.
     pub fn written<F: Family>(&self) -> Result<Map<String, Value>, String> {
         self.only("quantization_config", Value::Null)?;
+        self.only("is_causal", json!(true))?;
         let mut written = Map::new();
         for (Key { name: key, values, .. }, in_file) in keys_of::<F>() {
-            let Some(value) = self.get(in_file) else { continue };
+            let alias = if ALIASES.contains(key) { self.get(key) } else { None };
+            let value = match (self.get(in_file), alias) {
+                (Some(value), Some(alias)) if value != alias => {
+                    return Err(format!("{key} and {in_file} differ; remove the wrong one"));
+                }
+                (Some(value), _) | (None, Some(value)) => value,
+                (None, None) => continue,
+            };
             let read = values.check(value).and_then(|()| serde_json::from_value(json!({ *key: value })));
             let keys: F::Keys =
                 read.map_err(|e: serde_json::Error| match e.to_string().split_once(", expected ") {

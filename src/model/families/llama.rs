@@ -144,8 +144,11 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             // Llama's key covers the output projection too, which Qwen2 has without a bias.
             file.only("attention_bias", json!(false))?;
         }
-        for layer in file.get("layer_types").and_then(Value::as_array).into_iter().flatten() {
-            ConfigFile::refuse_unless("layer_types", layer, &json!("full_attention"))?;
+        if let Some(types) = file.get("layer_types") {
+            let layers = types.as_array().ok_or("layer_types must be a list with the type of each layer")?;
+            for layer in layers {
+                ConfigFile::refuse_unless("layer_types", layer, &json!("full_attention"))?;
+            }
         }
         if BIASES && !file.has("num_key_value_heads") {
             // transformers' default for an absent key; a null means as many as query heads.

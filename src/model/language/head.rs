@@ -84,10 +84,12 @@ pub fn head_cost(
     let joint = Setting { trained: Trained { weights: weights || biases, biases }, ..*setting };
     let loss = cross_entropy::cost(&joint, [vocab, columns], false);
     let parameters = vocab * (hidden + 1);
+    let joined = vocab * columns * setting.stored;
+    // Without a backward nothing is kept, and the matrix of both is there until the loss is.
+    let loss = Cost { passing: loss.passing + Moment::workspace(joined), ..loss };
     let tensors =
         Tensors::matrices(u64::from(weights), [vocab, hidden]) + Tensors::vectors(u64::from(biases), vocab);
     let trained = tensors.elements;
-    let joined = vocab * columns * setting.stored;
     let (x, y) = (setting.activation(hidden), setting.activation(columns));
     let apart = Moment::workspace(x + trained * setting.stored);
     let join = Cost { input: x, output: y, kept: joined, ..Cost::new(Moment::workspace(joined + y), apart) };

@@ -51,6 +51,19 @@ impl Moment {
         Self { workspace: self.workspace.saturating_sub(bytes), kept, by: self.by.at_most(kept), ..self }
     }
 
+    /// This moment, and a part of what another one has more.
+    #[must_use]
+    pub fn towards(self, more: Self, [part, of]: [u64; 2]) -> Self {
+        let between = |less: u64, more: u64| less.min(more) + more.saturating_sub(less) * part / of;
+        let kept = between(self.kept, more.kept);
+        Self {
+            kept,
+            by: more.by.at_most(kept),
+            gradients: between(self.gradients, more.gradients),
+            workspace: between(self.workspace, more.workspace),
+        }
+    }
+
     /// The moment with the most bytes.
     pub fn highest(moments: impl IntoIterator<Item = Self>) -> Self {
         moments.into_iter().max_by_key(|moment| moment.total()).unwrap_or_default()

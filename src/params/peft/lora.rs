@@ -15,12 +15,13 @@ use crate::params::table::{Entry, Table};
 use crate::params::tuning::Lora;
 
 /// Keys that change what an adapter computes; PEFT's defaults of them do not.
-const UNSUPPORTED: [&str; 17] = [
+const UNSUPPORTED: [&str; 19] = [
     "alora_invocation_tokens",
     "alpha_pattern",
     "arrow_config",
     "bias",
     "exclude_modules",
+    "kasa_config",
     "layer_replication",
     "layers_to_transform",
     "lora_bias",
@@ -33,6 +34,7 @@ const UNSUPPORTED: [&str; 17] = [
     "use_dora",
     "use_qalora",
     "use_rslora",
+    "velora_config",
 ];
 
 /// First values of `init_lora_weights` that go with other weights of the model than its own.

@@ -163,9 +163,10 @@ fn exam(cell: &Cell, data: &Dataset) -> Result<Option<Exam>, DataError> {
     Exam::new(task, problems, &text.tokenizer, u64::from(cell.seed), context).map(Some)
 }
 
-/// Weighs micro-batches so that their losses add up to the mean over the step's real tokens.
+/// Weighs micro-batches so that their losses add up to the mean over the step's real tokens. A step of samples that predict
+/// nothing has a loss of 0.
 fn weigh(mut batches: Vec<LmBatch>) -> Vec<LmBatch> {
-    let total = batches.iter().map(|batch| batch.total).sum();
+    let total = batches.iter().map(|batch| batch.total).sum::<f64>().max(1.0);
     batches.iter_mut().for_each(|batch| batch.total = total);
     batches
 }

@@ -227,6 +227,8 @@ impl Output<'_> {
         if matches!(self.start, Start::Nothing) || (matches!(self.start, Start::There) && !is_aside) {
             return matches!(self.start, Start::There);
         }
+        // A tile aside is read in whole vectors: it has zeros where the result has no columns.
+        let beyond = if is_aside { columns.len()..out_row } else { 0..0 };
         for (i, row) in rows.enumerate() {
             for (j, column) in columns.clone().enumerate() {
                 // SAFETY: the caller's.
@@ -236,6 +238,10 @@ impl Output<'_> {
                         _ => *self.at(row, column),
                     };
                 }
+            }
+            for j in beyond.clone() {
+                // SAFETY: a place aside has `out_row` numbers in each row.
+                unsafe { *out.add(i * out_row + j) = 0.0 };
             }
         }
         true
