@@ -56,11 +56,13 @@ pub struct StepTime {
 }
 
 impl StepTime {
+    /// Seconds of the whole step.
     pub fn total(&self) -> f64 {
         self.forward + self.backward + self.optimizer + self.launches
     }
 }
 
+/// The predicted seconds of a cell's step on a device with these rates.
 pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
     let model = Model { cell, rates, works: cell.works() };
     let forward = model.phase(Phase::Forward, model.casts() + model.unpacked(1));

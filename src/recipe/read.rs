@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::cell::Cell;
 use super::diagnostic::{RecipeError, Source};
 use super::grid::Override;
-use super::{NOT_OF_CELLS, complete, rules, tagged};
+use super::{NOT_OF_CELLS, ON_CPU, complete, rules, tagged};
 use crate::device::Target;
 use crate::words::Rule;
 
@@ -49,7 +49,8 @@ fn typed<'i>(mut root: Spanned<DeTable<'i>>, source: &Source) -> Result<Cell, Re
     Cell::deserialize(Deserializer::from(root)).map_err(|e| {
         // Only the top level also knows title, question, grid and report.
         let top = e.message().contains("`train`") && e.message().contains("`measure`");
-        let error = source.toml_error(&e, if top { &NOT_OF_CELLS } else { &[] });
+        let others = if top { [&NOT_OF_CELLS[..], &[ON_CPU]].concat() } else { Vec::new() };
+        let error = source.toml_error(&e, &others);
         // What does not go together in [model] has the whole section as its place.
         let model = model.filter(|(span, _)| e.span().as_ref() == Some(span));
         let place = model.and_then(|(_, model)| meant(&model?, e.message()));

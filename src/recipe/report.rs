@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use itertools::Itertools;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -64,6 +65,21 @@ impl ReportConfig {
                 "write one [[report.ladder]] with `stage` and `why` for each cell, in their order".into(),
             ));
         }
+        let names: Vec<&str> = self.ladder.iter().map(|stage| stage.stage.trim()).collect();
+        if names.iter().any(|name| name.is_empty()) || !names.iter().all_unique() {
+            return Err(source.at(
+                span("stage"),
+                "two stages of the ladder have the same name, or one has none".into(),
+                "give each `stage` a name of its own".into(),
+            ));
+        }
+        if self.published.is_empty() && !self.published_source.is_empty() {
+            return Err(source.at(
+                span("published_source"),
+                "`published_source` has no effect without `published`".into(),
+                "add the results with [[report.published]], or remove the key".into(),
+            ));
+        }
         let known: Vec<&str> = settings[0].keys().map(String::as_str).collect();
         let selections = std::iter::once(("report.baseline", &self.baseline))
             .chain(self.published.iter().map(|p| ("report.published", &p.cell)));
@@ -95,6 +111,13 @@ impl ReportConfig {
                 ("backward", published.backward),
                 ("memory", published.memory),
             ];
+            if numbers.iter().all(|(_, number)| number.is_none()) {
+                return Err(source.at(
+                    span("published"),
+                    "a result of `report.published` has no number".into(),
+                    "give it `forward`, `backward` or `memory`, or remove it".into(),
+                ));
+            }
             let wrong = |(_, number): &(_, Option<f64>)| number.is_some_and(|n| !(n > 0.0 && n.is_finite()));
             if let Some((key, Some(number))) = numbers.into_iter().find(wrong) {
                 return Err(source.at(

@@ -302,7 +302,7 @@ why = "The loop waited."
         Timelines::default().add_to(&mut comparison);
         let said = sentence(&comparison).unwrap();
         assert!(said.starts_with("The other stages together"), "{said}");
-        assert!(said.ends_with("\"prefetching\" has no result."), "{said}");
+        assert!(said.ends_with("“prefetching” has no result."), "{said}");
         assert!(text(&elements(&comparison)).contains("no clear difference to stage 1"));
     }
 }

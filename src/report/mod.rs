@@ -51,7 +51,7 @@ mod updates;
 
 use std::path::{Path, PathBuf};
 
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::miette;
 
 use crate::recipe::Recipe;
 use crate::row::Row;
@@ -89,9 +89,13 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
     let mut comparison = Comparison::new(recipe, rows);
     let timelines = Timelines::read(folder, &comparison)?;
     timelines.add_to(&mut comparison);
-    comparison.verified = Record::all(folder)
-        .into_diagnostic()
-        .wrap_err_with(|| format!("cannot read what `runner verify` left in {}", folder.display()))?;
+    comparison.verified = Record::all(folder).map_err(|e| {
+        miette!(
+            help = "remove verify.json, and run `runner verify --save` again",
+            "cannot read what `runner verify` left in {}: {e}",
+            folder.display()
+        )
+    })?;
     let charts = charts::draw(&comparison)?;
 
     let mut table = files::table(&comparison)?;

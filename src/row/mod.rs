@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Estimate, Measurement};
 use crate::ops::cost::Flops;
-use crate::recipe::Cell;
+use crate::recipe::{Cell, RecipeError};
 use crate::words::Settings;
 use crate::words::text::hex;
 
-/// Rises when a field changes its meaning or cells get a key. Rows of another format are not read.
+/// Rises when a field changes its meaning or cells get a key. Rows of older formats are read, those of newer ones are not.
 pub const FORMAT: u32 = 6;
 
 /// How a cell ended.
@@ -62,14 +62,16 @@ fn is_first(repeat: &usize) -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub format: u32,
-    /// [`key`] of its cell, device and inputs.
+    /// [`key`], of a row that has `inputs`.
     pub key: String,
     /// Which of the cell's `measure.repeats` processes it is of, from 1.
     #[serde(skip_serializing_if = "is_first", default = "first")]
     pub repeat: usize,
     /// [`Cell::to_json`]: the cell in the recipe's spelling.
     pub cell: Value,
-    pub inputs: Inputs,
+    /// A row that another program wrote may have none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub inputs: Option<Inputs>,
     pub status: Status,
     /// Why the status is not `ok`.
     #[serde(skip_serializing_if = "String::is_empty", default)]
@@ -105,7 +107,7 @@ impl Row {
             key: key(&cell.to_json(), &environment.device.name, &Inputs::new()),
             repeat: first(),
             cell: cell.to_json(),
-            inputs: Inputs::new(),
+            inputs: Some(Inputs::new()),
             status,
             reason,
             measurement: None,
@@ -119,7 +121,7 @@ impl Row {
     #[must_use]
     pub fn of_inputs(mut self, inputs: Inputs) -> Self {
         self.key = key(&self.cell, &self.environment.device.name, &inputs);
-        Self { inputs, ..self }
+        Self { inputs: Some(inputs), ..self }
     }
 
     /// Whether it was measured on a CPU.
@@ -137,9 +139,10 @@ impl Row {
         (self.status != Status::Skipped, &self.environment.date)
     }
 
-    /// Whether the row's key is that of its content.
+    /// Whether the row's key is that of its content; true of a row without inputs, which cannot say.
     pub fn is_named_rightly(&self) -> bool {
-        self.key == key(&self.cell, &self.environment.device.name, &self.inputs)
+        let key = |inputs| key(&self.cell, &self.environment.device.name, inputs);
+        self.inputs.as_ref().is_none_or(|inputs| self.key == key(inputs))
     }
 
     /// Of a cell that ran to its end. Where batches differ in size, the estimate becomes that of the largest
@@ -152,6 +155,19 @@ impl Row {
             self.estimate = largest.estimate();
         }
         Self { measurement: Some(measurement), ..self }
+    }
+
+    /// The row with its cell as this format writes it: keys that came later have their defaults. Its key stays what it was,
+    /// the name of its file.
+    ///
+    /// # Errors
+    /// When the cell is not one that can be read today.
+    pub fn in_this_format(self) -> Result<Self, RecipeError> {
+        if self.format == FORMAT {
+            return Ok(self);
+        }
+        let cell = Cell::from_json(&self.cell)?.to_json();
+        Ok(Self { cell, format: FORMAT, ..self })
     }
 
     /// What its cell could not save after the last step, and why.

@@ -7,6 +7,7 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::words::locked;
+use crate::words::streams::tell;
 
 /// Exit code of an interrupted run, as shells have it: 128 + SIGINT.
 pub const EXIT_INTERRUPTED: u8 = 130;
@@ -30,6 +31,9 @@ pub fn install() -> Result<&'static AtomicBool> {
                 // The cell ends itself: this process's end closes its standard input.
                 std::process::exit(EXIT_INTERRUPTED.into());
             }
+            tell(
+                "interrupted: what is finished is kept and reported; another Ctrl-C ends the program at once",
+            );
         })
         .into_diagnostic()
         .wrap_err(refused)?;

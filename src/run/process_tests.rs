@@ -244,12 +244,37 @@ fn cancelling_kills_the_process() {
     assert!(gone(std::fs::read_to_string(&pid).unwrap().trim()));
 }
 
+#[test]
+fn a_result_that_is_there_is_kept_when_the_run_is_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("told");
+    // Its end may take seconds, as that of a GPU's libraries does.
+    let executor = shell(&format!("echo '{}'; echo > {}; exec sleep 600", done_event(), told.display()));
+    let cancel = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        let (cancel, told) = (&cancel, &told);
+        scope.spawn(move || {
+            while !told.exists() {
+                std::thread::sleep(POLL);
+            }
+            std::thread::sleep(POLL);
+            cancel.store(true, Relaxed);
+        });
+        executor.run(job(&testing::recipe().cells[0], 1, LONG), &mut |_| {}, cancel)
+    });
+    assert!(matches!(outcome, Outcome::Finished(_)), "{outcome:?}");
+}
+
 /// Three ranks that each run `script` with its number as `$rank`.
 fn run_ranks(script: &str) -> Ran {
+    run_ranks_within(script, LONG)
+}
+
+fn run_ranks_within(script: &str, timeout: Duration) -> Ran {
     let mut cell = testing::recipe().cells.remove(0);
     cell.parallel.data = 3;
     let (mut told, start) = (Vec::new(), Instant::now());
-    let job = job(&cell, 1 << 20, LONG);
+    let job = job(&cell, 1 << 20, timeout);
     let outcome =
         shell(&of_ranks(script)).run(job, &mut |advance| told.push(advance), &AtomicBool::new(false));
     Ran { outcome, advances: told, took: start.elapsed() }
@@ -292,4 +317,22 @@ fn a_rank_that_all_miss_and_that_says_nothing_is_the_cause() {
     let reason = ran.reason(Status::Failed);
     assert_eq!(reason, "rank 1 of 3 does not answer: rank 2 says: it did not come");
     assert!(ran.took < Duration::from_secs(8), "{:?}", ran.took);
+}
+
+#[test]
+fn what_happens_to_a_rank_after_its_result_changes_nothing() {
+    let failed = r#"echo '{"event":"failed","reason":"it is gone"}'"#;
+    let ran =
+        run_ranks(&format!("[ $rank = 0 ] && sleep 1; echo \"$done\"; [ $rank = 1 ] && {failed}; exit 0"));
+    assert!(matches!(ran.outcome, Outcome::Finished(_)), "{:?}", ran.outcome);
+    assert!(ran.took >= Duration::from_secs(1), "the first rank's result is waited for: {:?}", ran.took);
+}
+
+/// The first rank is killed first, and others may say that they miss it before they are.
+#[test]
+fn a_time_limit_is_the_cause_whatever_ranks_say_of_it() {
+    let lost = r#"echo '{"event":"lost","peer":0,"reason":"it is gone"}'"#;
+    let script = format!("[ $rank = 0 ] && exec sleep 60; sleep 1.05; {lost}; sleep 60");
+    let ran = run_ranks_within(&script, Duration::from_secs(1));
+    assert!(ran.reason(Status::Failed).starts_with("exceeded its time limit"), "{:?}", ran.outcome);
 }

@@ -68,7 +68,7 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
 /// Says why the file is damaged.
 pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> {
     match serde_json::from_slice::<Row>(text) {
-        Ok(row) if row.format != FORMAT => Ok(None),
+        Ok(row) if row.format > FORMAT => Ok(None),
         Ok(row) if path.file_stem().is_none_or(|stem| stem != row.name().as_str()) => {
             Err(format!("its name is {}", row.name()))
         }
@@ -79,14 +79,14 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
         Ok(row) if row.measurement.as_ref().is_some_and(|measured| measured.step.min <= 0.0) => {
             Err("its measurement has a step that took no time".into())
         }
-        Ok(row) => Ok(Some(row)),
+        Ok(row) => Ok(row.in_this_format().ok()),
         Err(e) => {
             let value: Value =
                 serde_json::from_slice(text).map_err(|e| format!("it is not a whole row: {e}"))?;
             let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
             let format = value.get("format").and_then(Value::as_u64);
             match version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
-                || format.is_some_and(|format| format != u64::from(FORMAT))
+                || format.is_some_and(|format| format > u64::from(FORMAT))
             {
                 true => Ok(None),
                 false => Err(format!("it is not a row: {e}")),
@@ -98,13 +98,13 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
 /// What is said of rows of other versions, and of so many rows of other cells or input files.
 pub(super) fn other_notices(other_versions: &[PathBuf], others: usize) -> Vec<String> {
     let versions = other_versions.first().map(|path| match other_versions.len() - 1 {
-        0 => format!("{} is of another version of the runner and does not count; it is kept", path.display()),
+        0 => format!("{} is of another version of the runner and is left as it is, under another name if its cell is measured again", path.display()),
         1 => format!(
-            "{} and 1 more row are of other versions of the runner and do not count; they are kept",
+            "{} and 1 more row are of other versions of the runner and are left as they are, under other names if their cells are measured again",
             path.display()
         ),
         n => format!(
-            "{} and {n} more rows are of other versions of the runner and do not count; they are kept",
+            "{} and {n} more rows are of other versions of the runner and are left as they are, under other names if their cells are measured again",
             path.display()
         ),
     });

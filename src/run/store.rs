@@ -135,7 +135,8 @@ impl Store {
             let mut newest: Vec<Option<Row>> = vec![None; cell.measure.repeats];
             let Some(found) = by_cell.remove(key) else { return newest };
             let inputs = contents.inputs(cell);
-            for row in found.into_iter().filter(|row| row.inputs == inputs) {
+            // Of a row without inputs the contents of its files are not known.
+            for row in found.into_iter().filter(|row| row.inputs.as_ref().is_none_or(|of| *of == inputs)) {
                 let place = row.repeat.checked_sub(1).and_then(|place| newest.get_mut(place));
                 if let Some(place) = place
                     && place.as_ref().is_none_or(|kept| kept.worth() <= row.worth())

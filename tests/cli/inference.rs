@@ -132,6 +132,18 @@ fn a_forward_has_the_loss_that_training_begins_with() {
     }
 }
 
+/// GPT-J's head and its bias are one matrix, which is there next to the logits.
+#[test]
+fn a_head_with_a_bias_is_in_the_estimate() {
+    let gptj = [
+        ("kind = \"qwen2\"\n", "kind = \"gptj\"\nrotary_dim = 8\n"),
+        ("num_key_value_heads = 2\n", ""),
+        ("vocab_size = 211", "vocab_size = 30011"),
+        ("num_hidden_layers = 5", "num_hidden_layers = 1"),
+    ];
+    rows(&with(&gptj, "[grid]\n\"offload.strategy\" = [\"none\", \"overlap\"]\n"));
+}
+
 /// Samples of unequal length, a network without blocks that move, and adapters.
 #[test]
 fn samplers_other_networks_and_adapters_go_forward_too() {

@@ -3,6 +3,7 @@
 mod lines;
 mod rule_of_thumb;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -53,6 +54,13 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
     }
     let measured = Store::rows_of_all_devices(&args.results, recipe);
     let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
+    let identity = |settings: Settings| {
+        serde_json::to_string(&recipe.apart_from_device(settings)).expect("settings are plain data")
+    };
+    let mut by_cell: HashMap<String, Vec<&Row>> = HashMap::new();
+    for row in &measured {
+        by_cell.entry(identity(row.settings())).or_default().push(row);
+    }
     let swept = &recipe.telling;
     let accounts: Vec<CellAccount> = chosen
         .into_iter()
@@ -60,13 +68,11 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
             let cell = &recipe.cells[i];
             let limit = memory_limit(cell, &target.info(cell.device_id()));
             let cell = cell.within(limit);
-            let wanted = recipe.apart_from_device(settings[i].clone());
-            let same_kind = |device: &str| (device == "cpu") == (cell.device == "cpu");
-            let mut of_cell = measured.iter().filter(|row| {
-                same_kind(&row.environment.device.id) && recipe.apart_from_device(row.settings()) == wanted
-            });
+            let of_cell = by_cell.get(&identity(settings[i].clone()));
+            let mut of_cell =
+                of_cell.into_iter().flatten().filter(|row| row.is_on_cpu() == (cell.device == "cpu"));
             let memory =
-                |row: &Row| Some((row.measurement.as_ref()?.memory, row.environment.device.name.clone()));
+                |row: &&Row| Some((row.measurement.as_ref()?.memory, row.environment.device.name.clone()));
             let measured = of_cell.find_map(memory);
             let values = swept.iter().filter_map(|key| {
                 Some(format!("{} = {}", short(key, swept), keys::shown(key, settings[i].get(key)?)))

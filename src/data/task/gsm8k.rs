@@ -89,7 +89,12 @@ fn read(path: &Path) -> Result<Vec<Prompted>, DataError> {
             completion: format!(" {}", answer.trim()),
         })
     };
-    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(problem).collect()
+    text.trim_start_matches('\u{feff}')
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(problem)
+        .collect()
 }
 
 #[cfg(test)]

@@ -68,6 +68,10 @@ pub fn subscribe() -> Result<(), String> {
         .clone()
 }
 
+/// CUPTI calls it when a stream is made.
+///
+/// # Safety
+/// `data` is what CUPTI hands to a callback of this domain and number.
 unsafe extern "C" fn announce(
     _: *mut c_void,
     domain: cupti::CUpti_CallbackDomain,

@@ -227,6 +227,9 @@ fn keys_that_would_change_the_model_are_refused() {
         (llama(), json!({ "rope_theta": 1e4, "rope_parameters": { "rope_theta": 1e5 } }), "differ"),
         (llama(), json!({ "rope_parameters": { "full_attention": {} } }), "full_attention is not supported"),
         (llama(), json!({ "layer_types": ["full_attention", "sliding_attention"] }), "sliding_attention"),
+        (llama(), json!({ "layer_types": "sliding_attention" }), "layer_types must be a list"),
+        (llama(), json!({ "is_causal": false }), "is_causal = false is not supported"),
+        (gpt2(), json!({ "num_attention_heads": 8 }), "num_attention_heads and n_head differ"),
         (llama(), json!({ "model_type": "qwen2", "use_sliding_window": true }), "use_sliding_window"),
         // Absent, transformers takes 32 of them.
         (llama(), json!({ "model_type": "qwen2" }), "num_key_value_heads 32"),

@@ -125,6 +125,8 @@ impl Work<'_> {
         unsafe { self.chunk_of::<std::arch::x86_64::__m256, 2>(rows) }
     }
 
+    /// # Safety
+    /// The processor has the instructions of `V`.
     #[inline(always)]
     unsafe fn chunk_of<V: Vector, const WIDTH: usize>(&self, rows: Range<usize>) {
         let width = WIDTH * V::LANES;
@@ -147,6 +149,9 @@ impl Work<'_> {
     }
 
     /// Some rows of one panel's columns.
+    ///
+    /// # Safety
+    /// As for `chunk_of`; rows and columns are within the result.
     #[inline(always)]
     unsafe fn panel<V: Vector, const WIDTH: usize>(
         &self,
@@ -207,6 +212,9 @@ impl Work<'_> {
 
 impl Output<'_> {
     /// Where the number of this row and column of the tiles belongs.
+    ///
+    /// # Safety
+    /// They are within the result.
     #[inline(always)]
     unsafe fn at(&self, row: usize, column: usize) -> *mut f32 {
         let (row, column) = if self.turned { (column, row) } else { (row, column) };
@@ -215,6 +223,9 @@ impl Output<'_> {
     }
 
     /// Puts what the product is added to where its tiles go; false where that is nothing.
+    ///
+    /// # Safety
+    /// Rows and columns are within the result; `out` has room for as many rows of `out_row` numbers.
     #[inline(always)]
     unsafe fn begin(
         &self,
