@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use super::frame::Frame;
+use crate::words::text::grouped;
 
 #[derive(Serialize)]
 pub struct Document {
@@ -138,6 +139,20 @@ impl Table {
 }
 
 impl Document {
+    /// Leaves so many rows in each table: nobody reads more of them here.
+    pub fn shorten(&mut self, most: usize) {
+        for element in self.elements.iter_mut().chain(&mut self.details) {
+            if let Element::Table(table) = element
+                && table.rows.len() > most
+            {
+                let all = grouped(table.rows.len());
+                table.caption +=
+                    &format!(" Shown are the first {most} of {all} rows; table.csv has every cell.");
+                table.rows.truncate(most);
+            }
+        }
+    }
+
     /// Moves the last figures and tables to the details, one for each of `pages`, but not the first ones; false where none can
     /// go.
     pub fn leave_out(&mut self, pages: usize) -> bool {

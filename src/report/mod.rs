@@ -68,6 +68,9 @@ pub use terminal::terminal_table;
 /// The formats of each chart.
 const PICTURES: [&str; 3] = ["svg", "png", "pdf"];
 
+/// Rows of a table in the HTML file, which a browser still sorts at once.
+const ROWS: usize = 1000;
+
 /// A chart of stacked bars, as SVG or as PNG.
 ///
 /// # Errors
@@ -109,7 +112,8 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
         files.push((format!("charts/{}.png", chart.name), charts::png(&chart.svg)?));
         files.push((format!("charts/{}.pdf", chart.name), typeset::chart_pdf(chart)?));
     }
-    let document = content::document(&comparison, charts, timelines);
+    let mut document = content::document(&comparison, charts, timelines);
+    document.shorten(ROWS);
     files.push((
         "table.tex".to_string(),
         latex::tables(content::for_latex(&comparison).iter().map(|(l, t)| (*l, t))).into_bytes(),

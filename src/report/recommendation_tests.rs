@@ -64,3 +64,31 @@ fn a_method_alone_is_told_with_what_it_learned() {
     assert!(said[0].starts_with("Held-out perplexity fell from 403 before training to 20.1"), "{said:?}");
     assert!(said[1].contains("tokens a second"), "{said:?}");
 }
+
+/// What the baseline would have learned is not known, and time and memory are.
+#[test]
+fn without_its_baseline_the_others_are_still_told() {
+    let recipe = language_recipe("[grid]\n\"train.optimizer.lr\" = [1e-3, 2e-3, 3e-3]\n");
+    let learned = |cell: &Cell| learned_row(cell, vec![5.0; 40], &[(0, 6.0, 0.0), (40, 3.0, 0.25)]);
+    let rows = [
+        bad_row(&recipe.cells[0], Status::Oom, "too much"),
+        learned(&recipe.cells[1]),
+        bad_row(&recipe.cells[2], Status::Diverged, "NaN"),
+    ];
+    let said = said(&recipe, &rows);
+    assert_eq!(
+        said[0],
+        "Lr 0.001 has no held-out perplexity, so what the others learn is not compared; diverged: lr 0.003."
+    );
+    assert!(said[1].starts_with("Lr 0.002: 66,065 tokens a second"), "{said:?}");
+}
+
+/// Of another build nothing is known, and the answer says so.
+#[test]
+fn methods_of_other_builds_are_named_as_not_compared() {
+    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 1]\n");
+    let mut rows: Vec<Row> = recipe.cells.iter().map(|cell| ok_row(cell, 0.01, 0.02, 100 << 20)).collect();
+    (rows[1].environment.commit, rows[1].environment.build) = ("fedcba987654".into(), "fedcba987654".into());
+    let said = said(&recipe, &rows);
+    assert!(said[0].contains("(not compared with level 1, of another build)"), "{said:?}");
+}

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::document::Document;
-use super::document::{Element, Table};
+use super::document::{Chart, Document, Element, Table};
 use super::testing::{STUDY, bad_row, busy_trace, ok_row, recipe, rows, step_trace, write_traces};
 use super::*;
 use crate::recipe::{Cell, Source};
@@ -168,4 +167,39 @@ fn a_table_of_200_columns_is_cut_where_a_page_ends() {
     let pdf = typeset::pdf(document).expect("a PDF");
     assert!(pdf.starts_with(b"%PDF") && pdf.len() < 200_000, "{} bytes", pdf.len());
     assert_eq!(latex::tables([("wide", &table())]).matches(" & ").count(), 3 * 199);
+}
+
+/// A page has no words about a figure that is not on it, and no table of a thousand rows.
+#[test]
+fn what_is_left_out_takes_its_words_along_and_long_tables_end() {
+    let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"180\"/>";
+    let figure = |name: &str| {
+        Element::Figure(Chart { name: name.into(), caption: "A figure.".into(), svg: svg.into() })
+    };
+    let rows = (0..1234).map(|i| vec![i.to_string()]).collect();
+    let long = Table { caption: "Cells.".into(), header: vec!["cell".into()], rows, texts: 1 };
+    let mut elements = vec![Element::heading("Findings"), Element::List { items: vec!["Found.".into()] }];
+    elements.push(Element::Table(long));
+    elements.extend(["a", "b", "c", "d"].map(figure));
+    elements
+        .extend([Element::heading("What the device did"), Element::paragraph("The timeline has a step.")]);
+    elements.extend([figure("timeline"), Element::heading("Limits"), Element::paragraph("One machine.")]);
+    let mut document = Document {
+        title: "Long".into(),
+        tight: false,
+        date: String::new(),
+        measured: String::new(),
+        elements,
+        details: Vec::new(),
+    };
+    document.shorten(150);
+    assert!(document.leave_out(1) && !document.leave_out(1));
+    let [_, _, Element::Table(table), .., Element::Heading { text }, Element::Paragraph { .. }] =
+        document.elements.as_slice()
+    else {
+        panic!("{} elements", document.elements.len())
+    };
+    assert_eq!((table.rows.len(), text.as_str()), (150, "Limits"));
+    assert!(table.caption.ends_with("Shown are the first 150 of 1,234 rows; table.csv has every cell."));
+    assert_eq!((document.elements.len(), document.details.len()), (9, 1));
 }

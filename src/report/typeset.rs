@@ -53,12 +53,15 @@ pub fn chart_pdf(chart: &Chart) -> miette::Result<Vec<u8>> {
 
 /// The PDF is no longer than this, as far as figures and tables can go.
 const PAGES: usize = 10;
+/// Rows of a table on its pages: three of them.
+const ROWS: usize = 150;
 
 /// The bytes of the PDF, with as many of the figures and tables as its pages hold; the same document gives the same bytes.
 ///
 /// # Errors
 /// When Typst cannot set the document.
 pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
+    document.shorten(ROWS);
     let (mut pages, mut world) = loop {
         let (pages, world) = set(&document)?;
         let beyond = pages.pages().len().saturating_sub(PAGES);

@@ -146,6 +146,10 @@ impl Ranks<'_> {
                 let outcome = verdict::of_event(event);
                 let well = matches!(outcome, Some(Outcome::Finished(_)));
                 self.outcomes[rank] = outcome;
+                // The first rank's measurement has what the others recorded: what happens to one of them then is no loss.
+                if matches!(self.outcomes[0], Some(Outcome::Finished(_))) {
+                    return self.outcomes.iter().all(Option::is_some);
+                }
                 if !well {
                     self.failed = self.failed.or(Some(rank));
                 }
@@ -189,6 +193,10 @@ impl Ranks<'_> {
         if let Some(rank) = self.failed {
             return verdict::of_rank(rank, names, self.outcomes[rank].take().expect("it failed"));
         }
+        // The first rank's measurement includes the records of the others.
+        if matches!(self.outcomes[0], Some(Outcome::Finished(_))) {
+            return self.outcomes.swap_remove(0).expect("it has finished");
+        }
         // A result that came with the last lines counts.
         if let Some((rank, exit)) = exit.filter(|(rank, _)| self.outcomes[*rank].is_none()) {
             let words = &self.output.ranks[rank];
@@ -205,7 +213,6 @@ impl Ranks<'_> {
         if !self.lost.is_empty() {
             return verdict::of_lost(names, &self.lost);
         }
-        // The first rank's measurement includes the records of the others.
         match self.outcomes.swap_remove(0) {
             Some(outcome) => outcome,
             None => verdict::of_timeout(job.timeout.as_secs_f64(), &job.cell.measure),

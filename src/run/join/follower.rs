@@ -11,7 +11,7 @@ use miette::{Result, miette};
 
 use super::launched::Launched;
 use super::leader::not_met;
-use super::wire::{Order, Report, messages, prepare, send};
+use super::wire::{Order, Report, Sender, messages, prepare};
 use crate::run::child_output::{ChildOutput, Line};
 use crate::run::executor::Outcome;
 use crate::run::interrupt::EXIT_INTERRUPTED;
@@ -19,7 +19,6 @@ use crate::run::process::{GRACE, POLL, ProcessExecutor};
 use crate::run::ranks::Process;
 use crate::run::verdict;
 use crate::train::protocol::{Event, Request};
-use crate::world::Stream;
 
 /// Serves the leader until it has no more cells; returns the exit code. Only the leader's exit code says how cells ended.
 ///
@@ -37,18 +36,25 @@ pub fn follow(
         .map_err(|failure| not_met(failure, launched))?
         .swap_remove(0)
         .expect("this is not the first rank");
-    let greeted = prepare(&stream, seat.limit())
-        .and_then(|()| send(&stream, &launched.here()))
-        .and_then(|()| stream.try_clone());
-    let reading =
-        greeted.map_err(|e| miette!(help = "start all ranks again", "rank 0 cannot be followed: {e}"))?;
+    let greet = || {
+        prepare(&stream, seat.limit())?;
+        let reading = stream.try_clone()?;
+        let sender = Sender::new(stream, Report::Alive);
+        sender.send(&launched.here())?;
+        Ok((sender, reading))
+    };
+    let (sender, reading) = greet().map_err(|e: std::io::Error| {
+        miette!(help = "start all ranks again", "rank 0 cannot be followed: {e}")
+    })?;
     let (to, orders) = channel();
-    thread::spawn(move || messages(reading).all(|order: Order| to.send(order).is_ok()));
-    let mut following = Following { executor, launched, stream, orders, cancel, interrupted: None };
+    thread::spawn(move || {
+        messages(reading).filter(|order| !matches!(order, Order::Alive)).all(|order| to.send(order).is_ok())
+    });
+    let mut following = Following { executor, launched, sender, orders, cancel, interrupted: None };
     loop {
         match following.order(POLL)? {
             // The process to be killed has already ended.
-            None | Some(Order::Kill) => {}
+            None | Some(Order::Kill | Order::Alive) => {}
             Some(Order::Start(request)) => match following.serve(&request)? {
                 Served::Ended => {}
                 Served::Over => break,
@@ -65,7 +71,7 @@ pub fn follow(
 struct Following<'a> {
     executor: &'a ProcessExecutor,
     launched: &'a Launched,
-    stream: Stream,
+    sender: Sender,
     orders: Receiver<Order>,
     cancel: &'a AtomicBool,
     /// When the user's signal was noticed.
@@ -90,7 +96,10 @@ impl Following<'_> {
             Ok(order) => return Ok(Some(order)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(miette!(help = "see what rank 0 says", "rank 0 is gone, and this rank with it"));
+                return Err(miette!(
+                    help = "see what rank 0 says",
+                    "rank 0 is gone or does not answer, and this rank ends with it"
+                ));
             }
         }
         if self.cancel.load(Relaxed) && self.interrupted.get_or_insert_with(Instant::now).elapsed() > GRACE {
@@ -155,6 +164,6 @@ impl Following<'_> {
 
     /// Reading orders shows whether the leader is gone.
     fn report(&self, report: &Report) {
-        let _ = send(&self.stream, report);
+        let _ = self.sender.send(report);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use miette::{Result, miette};
 
 use super::launched::Launched;
-use super::wire::{Build, Order, Report, messages, prepare, send};
+use super::wire::{Build, Order, Report, Sender, messages, prepare};
 use crate::parallel::Engine;
 use crate::recipe::Cell;
 use crate::run::TryAgain;
@@ -23,8 +23,7 @@ use crate::train::protocol::{Advance, Event, Request};
 use crate::words::{DeviceId, locked};
 use crate::world::{Failure, Hosts, Stream};
 
-const GONE: &str =
-    "its `runner join` has ended, and the first rank did not end it: see what the launcher says about it";
+const GONE: &str = "its `runner join` has ended or does not answer, and the first rank did not end it: see what the launcher says about it";
 
 /// Runs the cells of a recipe with its followers. Dropping it ends them.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ pub struct Leader {
 #[derive(Debug)]
 struct Follower {
     rank: usize,
-    stream: Stream,
+    sender: Sender,
     /// Valid between any two statements.
     state: Mutex<State>,
 }
@@ -69,40 +68,39 @@ impl Leader {
         let mut met = Vec::new();
         let mut places = vec![launched.place()];
         for (rank, stream) in streams.into_iter().enumerate().filter_map(|(r, stream)| Some((r, stream?))) {
-            let told = prepare(&stream, seat.limit())
-                .and_then(|()| Ok((first_report(&stream, seat.limit())?, stream)));
-            let ((build, place), stream) = told
-                .map_err(|e| miette!(help = "start all ranks again", "rank {rank} cannot take part: {e}"))?;
+            let greet = |stream: Stream| {
+                prepare(&stream, seat.limit())?;
+                let sender = Sender::new(stream.try_clone()?, Order::Alive);
+                Ok((first_report(&stream)?, sender, stream))
+            };
+            let ((build, place), sender, reading) = greet(stream).map_err(|e: std::io::Error| {
+                miette!(help = "start all ranks again", "rank {rank} cannot take part: {e}")
+            })?;
             places.push(place);
-            met.push((rank, build, stream));
+            met.push((rank, build, sender, reading));
         }
-        if let Some((rank, other, _)) = met.iter().find(|(_, other, _)| *other != Build::own()) {
+        if let Some((rank, other, ..)) = met.iter().find(|(_, other, ..)| *other != Build::own()) {
             let why = format!(
                 "rank {rank} is {} of the runner, and rank 0 is {}: their numbers need not agree",
                 other.named(),
                 Build::own().named()
             );
-            for (_, _, stream) in &met {
+            for (_, _, sender, _) in &met {
                 // A rank that is gone need not be told.
-                let _ = send(stream, &Order::Refused(why.clone()));
+                let _ = sender.send(&Order::Refused(why.clone()));
             }
             return Err(miette!(help = "start the same program on every rank", "{why}"));
         }
-        let follower = |(rank, _, stream)| Follower::new(rank, stream);
-        let followers = met.into_iter().map(follower).collect::<std::io::Result<_>>();
-        let followers =
-            followers.map_err(|e| miette!(help = "start all ranks again", "a connection fails: {e}"))?;
+        let follower = |(rank, _, sender, reading)| Follower::new(rank, sender, reading);
+        let followers = met.into_iter().map(follower).collect();
         let hosts = launched.address.clone().map(|address| Hosts { address, places });
         Ok(Self { here, launched, hosts, followers })
     }
 }
 
 /// Reads a follower's first message: its build, its host and its number there.
-fn first_report(stream: &Stream, limit: std::time::Duration) -> std::io::Result<(Build, (String, usize))> {
-    stream.set_read_timeout(Some(limit))?;
-    let report = messages(stream.try_clone()?).next();
-    stream.set_read_timeout(None)?;
-    match report {
+fn first_report(stream: &Stream) -> std::io::Result<(Build, (String, usize))> {
+    match messages(stream.try_clone()?).next() {
         Some(Report::Here { build, host, local }) => Ok((build, (host, local))),
         _ => Err(std::io::Error::other("its first message is not that of `runner join`")),
     }
@@ -129,7 +127,7 @@ impl Drop for Leader {
     fn drop(&mut self) {
         for follower in &self.followers {
             // A rank that is gone need not be told.
-            let _ = send(&follower.stream, &Order::Over);
+            let _ = follower.sender.send(&Order::Over);
         }
     }
 }
@@ -168,21 +166,20 @@ impl Executor for Leader {
 }
 
 impl Follower {
-    fn new(rank: usize, stream: Stream) -> std::io::Result<Arc<Self>> {
-        let reading = stream.try_clone()?;
-        let follower = Arc::new(Self { rank, stream, state: Mutex::default() });
+    fn new(rank: usize, sender: Sender, reading: Stream) -> Arc<Self> {
+        let follower = Arc::new(Self { rank, sender, state: Mutex::default() });
         let heard = follower.clone();
         thread::spawn(move || {
             messages(reading).for_each(|report| heard.hear(report));
             heard.leave();
         });
-        Ok(follower)
+        follower
     }
 
     fn hear(&self, report: Report) {
         let mut state = locked(&self.state);
         match report {
-            Report::Here { .. } => {}
+            Report::Here { .. } | Report::Alive => {}
             Report::Line(line) => {
                 if let Some(lines) = &state.lines {
                     // Nobody listens once the cell has ended.
@@ -218,7 +215,7 @@ impl Follower {
         }
         let there = There { follower: this.clone() };
         let order = Order::Start(Box::new(request.clone()));
-        send(&this.stream, &order).map_err(|_| Outcome::failed(format!("rank {}: {GONE}", this.rank)))?;
+        this.sender.send(&order).map_err(|_| Outcome::failed(format!("rank {}: {GONE}", this.rank)))?;
         Ok(there)
     }
 }
@@ -236,7 +233,7 @@ impl Process for There {
     fn kill(&self) {
         if locked(&self.follower.state).exit.is_none() {
             // A follower that is gone has ended its process.
-            let _ = send(&self.follower.stream, &Order::Kill);
+            let _ = self.follower.sender.send(&Order::Kill);
         }
     }
 }

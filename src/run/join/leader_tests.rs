@@ -155,7 +155,8 @@ fn cancelling_ends_the_processes_of_all_ranks() {
 /// A second follower that is nothing but its connection.
 fn stranger(seat: &Seat, build: Build) -> Stream {
     let stream = seat.meet().unwrap().swap_remove(0).unwrap();
-    send(&stream, &Report::Here { build, host: String::new(), local: 0 }).unwrap();
+    let sender = Sender::new(stream.try_clone().unwrap(), Report::Alive);
+    sender.send(&Report::Here { build, host: String::new(), local: 0 }).unwrap();
     stream
 }
 
@@ -168,7 +169,8 @@ fn a_follower_that_ends_ends_its_cell_and_the_run() {
         let follower = scope.spawn(|| follow(&executor, &second, LIMIT, &NOT_CANCELLED));
         scope.spawn(|| {
             let stream = stranger(&last.seat(LIMIT), Build::own());
-            let order: Option<Order> = messages(stream.try_clone().unwrap()).next();
+            let mut orders = messages(stream.try_clone().unwrap());
+            let order = orders.find(|order| !matches!(order, Order::Alive));
             assert!(matches!(order, Some(Order::Start(_))), "{order:?}");
             stream.shutdown(std::net::Shutdown::Both).unwrap();
         });
@@ -229,5 +231,23 @@ fn misses_a_rank(hosts: usize) {
         let error = Leader::meet(executor.clone(), first, 0.5).unwrap_err();
         assert!(error.to_string().contains("rank 2 did not come"), "{error}");
         assert!(error.is::<TryAgain>() && start.elapsed() < Duration::from_secs(5));
+    });
+}
+
+/// As one that was stopped is: its connection stands, and nothing comes.
+#[test]
+fn a_follower_that_says_nothing_counts_as_gone() {
+    let mut places = places(1);
+    let (last, second, first) = (places.remove(2), places.remove(1), places.remove(0));
+    let executor = shell(&of_ranks("sleep 600"));
+    scope(|scope| {
+        let follower = scope.spawn(|| follow(&executor, &second, LIMIT, &NOT_CANCELLED));
+        let silent = scope.spawn(|| stranger(&last.seat(LIMIT), Build::own()));
+        let leader = Leader::meet(executor.clone(), first, 1.0).unwrap();
+        let _silent = silent.join().unwrap();
+        let outcome = outcome(&leader, 3);
+        assert!(failure(&outcome).starts_with("rank 2 of 3: its `runner join` has ended or does not answer"));
+        drop(leader);
+        assert_eq!(follower.join().unwrap().unwrap(), 0);
     });
 }

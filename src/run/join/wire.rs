@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use nix::libc;
@@ -13,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::run::build;
 use crate::run::child_output::Line;
 use crate::train::protocol::Request;
+use crate::words::locked;
 use crate::world::Stream;
 
 /// From the leader.
@@ -27,6 +30,8 @@ pub enum Order {
     Kill,
     /// There are no more cells.
     Over,
+    /// The leader is there.
+    Alive,
 }
 
 /// From a follower.
@@ -39,6 +44,40 @@ pub enum Report {
     Line(Line),
     /// The last message of a cell: the process has ended with this wait status.
     Ended(i32),
+    /// The follower is there.
+    Alive,
+}
+
+/// How often each side says that it is there.
+const BEAT: Duration = Duration::from_secs(1);
+/// The least time after which a side that says nothing counts as gone.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// The writing end of a connection. Once a second it also says that this side is there.
+#[derive(Debug)]
+pub struct Sender(Arc<Mutex<Stream>>);
+
+impl Sender {
+    /// `alive`: the message that says no more.
+    pub fn new(stream: Stream, alive: impl Serialize + Send + 'static) -> Self {
+        let own = Arc::new(Mutex::new(stream));
+        let held = Arc::downgrade(&own);
+        thread::spawn(move || {
+            loop {
+                thread::sleep(BEAT);
+                let Some(stream) = held.upgrade() else { break };
+                if send(&locked(&stream), &alive).is_err() {
+                    break;
+                }
+            }
+        });
+        Self(own)
+    }
+
+    /// Writes a message. The other side must accept it within the connection's time limit.
+    pub fn send(&self, message: &impl Serialize) -> io::Result<()> {
+        send(&locked(&self.0), message)
+    }
 }
 
 /// The build of a runner.
@@ -62,20 +101,19 @@ impl Build {
     }
 }
 
-/// Writes a message. The other side must accept it within the connection's time limit.
-pub fn send(mut stream: &Stream, message: &impl Serialize) -> io::Result<()> {
+fn send(mut stream: &Stream, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
-/// The messages of the other side, until it is gone or sends something else.
+/// The messages of the other side, until it is gone, says nothing for too long, or sends something else.
 pub fn messages<T: DeserializeOwned>(stream: Stream) -> impl Iterator<Item = T> {
     let lines = BufReader::new(stream).split(b'\n');
     lines.map_while(|line| serde_json::from_slice(&line.ok()?).ok())
 }
 
-/// Prepares a connection: `limit` is how long one write may take.
+/// Prepares a connection: `limit` is how long one write may take, and after which silence the other side counts as gone.
 ///
 /// # Errors
 /// When the other side is a process of another user of this host, who may know where the ranks meet.
@@ -87,7 +125,7 @@ pub fn prepare(stream: &Stream, limit: Duration) -> io::Result<()> {
             return Err(io::Error::other(text));
         }
     }
-    stream.set_read_timeout(None)?;
+    stream.set_read_timeout(Some(limit.max(SILENCE)))?;
     stream.set_write_timeout(Some(limit))
 }
 
