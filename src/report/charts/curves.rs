@@ -218,7 +218,7 @@ fn caption(curves: &[Curve], at: &str, shown: &[Shown], evaluated: bool, limit: 
     let beyond =
         |curve: &Curve| curve.differences().iter().any(|(_, difference)| difference.abs() > far(curves));
     if shown.contains(&Shown::Difference) && curves.iter().any(beyond) {
-        caption.push_str(" Differences beyond an edge are drawn at it.");
+        caption.push_str(" Differences beyond an edge are drawn at it, as arrows.");
     }
     caption
 }

@@ -153,8 +153,15 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Shown, limit: f6
         canvas.curve(curve.sign, &thin(line), 2)?;
     }
     for curve in curves {
-        for mark in apart(place(values.marks(curve))) {
+        let (beyond, within): (Vec<_>, Vec<_>) =
+            values.marks(curve).into_iter().partition(|(_, value)| *value > limit);
+        for mark in apart(place(within)) {
             canvas.marker(curve.sign, mark, if curves.len() > 4 { 3 } else { 4 })?;
+        }
+        // At the upper edge an arrow shows that the value lies above.
+        for (x, y) in apart(place(beyond)) {
+            let arrow = [(x - 4, y + 4), (x, y - 3), (x + 4, y + 4)];
+            canvas.line(&arrow, method_color(curve.sign), 2)?;
         }
         for ((_, value), at) in values.marks(curve).into_iter().zip(place(values.marks(curve))) {
             canvas.hover_at(at, &significant(value));
