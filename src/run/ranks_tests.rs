@@ -66,6 +66,13 @@ fn what_happens_to_a_rank_after_its_result_changes_nothing() {
     assert!(ran.took >= Duration::from_secs(1), "the first rank's result is waited for: {:?}", ran.took);
 }
 
+/// All ranks have come to their end when the first has the result.
+#[test]
+fn a_rank_that_dies_after_the_result_loses_no_cell() {
+    let ran = run_ranks("[ $rank = 0 ] || sleep 0.5; [ $rank = 2 ] && kill -KILL $$; echo \"$done\"");
+    assert!(matches!(ran.outcome, Outcome::Finished(_)), "{:?}", ran.outcome);
+}
+
 /// The first rank is killed first, and others may say that they miss it before they are.
 #[test]
 fn a_time_limit_is_the_cause_whatever_ranks_say_of_it() {

@@ -112,8 +112,9 @@ fn a_rank_that_fails_is_named_and_the_next_cell_runs() {
         ("kill -KILL $$", "killed by signal 9 (SIGKILL)"),
         ("echo why >&2; exit 3", "ended with exit code 3"),
     ] {
-        // The others wait; a cell of two ranks has no third.
-        let script = format!("[ $rank != 2 ] || {{ sleep 0.3; {end}; }}\necho \"$done\"; sleep 0.5");
+        // The others wait, and the first rank has no result without them; a cell of two ranks has no third.
+        let script =
+            format!("case $rank in 0) sleep 1;; 2) sleep 0.3; {end};; esac\necho \"$done\"; sleep 0.5");
         for hosts in [1, 2] {
             let (outcomes, ends) = led(hosts, &script, |leader| [outcome(leader, 3), outcome(leader, 2)]);
             let on = if hosts == 1 { String::new() } else { format!(" on {}", places(2)[2].place().0) };
