@@ -83,8 +83,9 @@ impl Cell {
         let (order, cell) = (pipeline.order(), self.of_micro_batches());
         let of_live = |rank: usize, live: usize| {
             let mut workload = cell.workload();
+            // Each forward of a stage has an input of its own.
             (workload.live_graphs, workload.waiting_inputs) =
-                if self.recomputes_stages() { (1, live) } else { (live, 0) };
+                if self.recomputes_stages() { (1, order.live(rank)) } else { (live, 0) };
             let mut account = cell.operators_of_rank(&order, rank).account(&workload);
             if account.phase != Some(Phase::Optimizer) {
                 account.highest.workspace += self.waiting_messages(&order, rank, live) * self.message_bytes();
