@@ -41,7 +41,7 @@ pub fn document(comparison: &Comparison, charts: Vec<Chart>, timelines: Timeline
 fn elements(
     comparison: &Comparison,
     charts: Vec<Chart>,
-    timelines: Timelines,
+    mut timelines: Timelines,
 ) -> (Vec<Element>, Vec<Element>) {
     let mut out = Vec::new();
     if !comparison.recipe.question.is_empty() {
@@ -62,6 +62,9 @@ fn elements(
     out.extend(Element::section("All methods", [overview(comparison), sizes(comparison)]));
     out.push(Element::heading("Findings"));
     out.push(Element::List { items: findings.into_iter().map(together).collect() });
+    let compared = timelines.take_compared();
+    let is_compared = !compared.is_empty();
+    out.extend(compared);
     out.extend(ladder::elements(comparison));
     out.extend(charts.into_iter().map(Element::Figure));
     out.extend(Element::section("What loading cost", [comparison.table("loading")]));
@@ -72,7 +75,7 @@ fn elements(
     out.extend(Element::section("Gradient scalers", [comparison.table("scalers")]));
     out.extend(Element::section("The phases of a step", [comparison.table("results")]));
     let (copies, crossed) = offload::elements(comparison);
-    let (shown, traces) = timelines::elements(comparison, timelines);
+    let (shown, traces) = timelines::elements(comparison, timelines, is_compared);
     out.extend(copies);
     out.extend(ranks::elements(comparison));
     out.extend(shown);

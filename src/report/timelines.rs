@@ -137,6 +137,14 @@ impl Timelines {
         self.drawn.iter().find(|timeline| timeline.line == line).map(|timeline| &timeline.summary)
     }
 
+    /// Naive offload above overlap, and what to see there. It comes first: a document that is too long leaves out what comes
+    /// last.
+    pub fn take_compared(&mut self) -> Vec<Element> {
+        let Some(mut chart) = self.compared.take() else { return Vec::new() };
+        chart.caption.push_str(LANES);
+        vec![Element::Figure(chart), Element::paragraph(COMPARED)]
+    }
+
     pub fn charts(&self) -> impl Iterator<Item = &Chart> {
         self.compared.iter().chain(self.drawn.iter().filter_map(|timeline| timeline.chart.as_ref()))
     }
@@ -185,22 +193,21 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
     charts::compared("strategies", &format!("Copies before computation and behind it, at {label}"), &cells)
 }
 
-/// How strategies copy and the table of the traces; and as details the timelines with their tables. Empty without traces.
-pub fn elements(comparison: &Comparison, mut timelines: Timelines) -> (Vec<Element>, Vec<Element>) {
+/// The table of the traces; and as details the timelines with their tables. Empty without traces. `compared`: whether naive
+/// offload and overlap are shown already.
+pub fn elements(
+    comparison: &Comparison,
+    mut timelines: Timelines,
+    compared: bool,
+) -> (Vec<Element>, Vec<Element>) {
     let (mut out, mut details) = (Vec::new(), Vec::new());
     if let Some(mut table) = comparison.table("traces") {
         if timelines.drawn.iter().any(|timeline| comparison.lines[timeline.line].cell.train.graph) {
             table.caption.push_str(" The steps of graphs were launched kernel by kernel, not as graphs.");
         }
-        let shown = if timelines.compared.is_some() { 0 } else { SHOWN };
-        let first = timelines.drawn.iter_mut().find_map(|timeline| timeline.chart.as_mut());
-        let first = timelines.compared.as_mut().or(first);
-        first.into_iter().for_each(|chart| chart.caption.push_str(LANES));
-        // A document that is too long leaves out what comes last.
-        if let Some(chart) = timelines.compared {
-            // A figure may stand on the page before its heading, and the table may be left out.
-            out.extend([Element::Figure(chart), Element::paragraph(COMPARED)]);
-        }
+        let shown = if compared { 0 } else { SHOWN };
+        let mut first = timelines.drawn.iter_mut().find_map(|timeline| timeline.chart.as_mut());
+        first.iter_mut().filter(|_| !compared).for_each(|chart| chart.caption.push_str(LANES));
         out.push(Element::Table(table));
         let mut drawn = 0;
         for timeline in timelines.drawn {
@@ -249,7 +256,7 @@ mod tests {
         let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         timelines.add_to(&mut comparison);
-        let (elements, _) = elements(&comparison, timelines);
+        let (elements, _) = elements(&comparison, timelines, false);
         let [Element::Heading { .. }, Element::Table(table), Element::Figure(Chart { svg, caption, .. }), ..] =
             elements.as_slice()
         else {
@@ -275,7 +282,7 @@ mod tests {
         let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         timelines.add_to(&mut comparison);
-        assert!(timelines.charts().next().is_none() && elements(&comparison, timelines).0.is_empty());
+        assert!(timelines.charts().next().is_none() && elements(&comparison, timelines, false).0.is_empty());
     }
 
     #[test]
