@@ -162,14 +162,12 @@ impl Document {
         for &place in removable.iter().rev().take(pages) {
             let element = self.elements.remove(place);
             self.details.push(element);
-            // Words about it without another figure or table go too, with their heading.
-            let is_heading = |i: usize| matches!(self.elements[i], Element::Heading { .. });
-            let Some(heading) = (0..place).rev().find(|&i| is_heading(i)) else { continue };
-            let end = (heading + 1..self.elements.len()).find(|&i| is_heading(i));
-            let section = heading..end.unwrap_or(self.elements.len());
-            let is_word = |element: &Element| matches!(element, Element::Paragraph { .. } | Element::Flush);
-            if self.elements[heading + 1..section.end].iter().all(is_word) {
-                self.elements.drain(section);
+            // A heading with nothing left below it goes too.
+            let bare = |i: usize| {
+                matches!(self.elements.get(i), None | Some(Element::Heading { .. } | Element::Flush))
+            };
+            if place > 0 && matches!(self.elements[place - 1], Element::Heading { .. }) && bare(place) {
+                self.elements.remove(place - 1);
             }
         }
         !removable.is_empty()
