@@ -24,7 +24,7 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
     let base = by_rate.iter().copied().find(|&i| comparison.is_baseline(i) && padding(i) > 0.0);
     out.extend(base.map(|i| {
         format!(
-            "With {} {} of all tokens are padding.",
+            "With {}, {} of all tokens are padding.",
             comparison.name(&comparison.lines[i]),
             written("padding_share", i)
         )

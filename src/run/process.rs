@@ -80,6 +80,10 @@ impl ProcessExecutor {
 
     fn spawn(&self, sharing: usize) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
+        if self.program == Path::new(RUNNING) {
+            // What the list of processes shows.
+            command.arg0("runner");
+        }
         command.envs(NCCL.into_iter().filter(|(name, _)| env::var_os(name).is_none()));
         if sharing > 1 && env::var_os(THREADS).is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -98,12 +102,13 @@ impl ProcessExecutor {
     }
 }
 
+const RUNNING: &str = "/proc/self/exe";
+
 /// The file of this program, also once another one has taken its name: a build in the middle of a run changes none of its
 /// cells.
 pub(super) fn this_program() -> Result<PathBuf> {
-    let running = Path::new("/proc/self/exe");
-    match running.exists() {
-        true => Ok(running.into()),
+    match Path::new(RUNNING).exists() {
+        true => Ok(RUNNING.into()),
         false => env::current_exe().into_diagnostic().wrap_err("cannot find this program's own file"),
     }
 }
