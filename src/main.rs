@@ -114,8 +114,8 @@ fn measure<E: Executor>(
         }
     }
     if args.trace && store.has_traces() {
-        let rows = store.folder().join("rows");
-        tell(format!("`runner profile {}/<key>.json` shows where the time of a step went", rows.display()));
+        let row = store.rows().join("<key>.json");
+        tell(format!("`runner profile {}` shows where the time of a step went", row.display()));
     }
     tell(summary);
     Ok(ExitCode::from(summary.exit_code()))

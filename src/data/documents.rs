@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::DataError;
 use super::tokenizer::END_OF_TEXT;
+use crate::words::text::without_mark;
 
 /// A file's documents, none of them empty.
 ///
@@ -17,8 +18,7 @@ pub fn read(path: &Path) -> Result<Vec<String>, DataError> {
         let valid = e.utf8_error().valid_up_to();
         cannot(format!("byte {} is not UTF-8; convert the file to UTF-8", valid + 1))
     })?;
-    // Some editors mark UTF-8 so.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let text = without_mark(&text);
     let in_line = |(number, line): (usize, &str)| {
         json_document(line)
             .map_err(|e| DataError::new(format!("{}, line {}: {e}", path.display(), number + 1)))

@@ -24,8 +24,7 @@ use crate::params::tuning::TuningConfig;
 use crate::precision::{Precision, ScalerConfig};
 use crate::residence::{Offload, Strategy};
 use crate::words::key::Role;
-use crate::words::values::Values;
-use crate::words::{Bytes, Key, Section, Settings, text};
+use crate::words::{Key, Section, Settings, text};
 
 /// In the order in which they are read; sizes stand in labels in this order.
 const SECTIONS: &[&[Section]] = &[
@@ -189,12 +188,9 @@ pub fn value(path: &str, settings: &Settings) -> Option<Value> {
     settings.get(path).cloned().or_else(|| of(path, settings)?.key.default.value())
 }
 
-/// A value for a reader: an amount of memory has its unit.
+/// A value for a reader, as [`Key::shown`]; of a key that is none, as it is.
 pub fn shown(path: &str, value: &Value) -> String {
-    match (find(path).map(|entry| entry.key.values), value.as_u64()) {
-        (Some(Values::Bytes), Some(bytes)) => Bytes(bytes).to_string(),
-        _ => text::value(value),
-    }
+    find(path).map_or_else(|| text::value(value), |entry| entry.key.shown(value))
 }
 
 /// Whether a value is what counts where the key is not written.

@@ -50,7 +50,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
         "Forward (batch to loss), backward (loss to gradients) and the optimizer's update are timed separately. A \
          time is the median of the measured steps; of a cell with several processes, the median of theirs."
             .into(),
-        match !rows.iter().all(|row| row.is_on_cpu()) {
+        match rows.iter().any(|row| !row.is_on_cpu()) {
             false => "Peak memory is the most bytes live at any moment of any step, above what the process held \
                       before the network was built; every allocation is counted, so it is exact and excludes \
                       what an allocator holds in reserve."
@@ -115,7 +115,7 @@ pub fn limits(comparison: &Comparison) -> String {
         out.push("Weights are random: time and memory do not depend on them, but quality does.".into());
     }
     let share = comparison.frame.of_rows("share_of_matmul_rate", 0..comparison.lines.len());
-    if !rows.iter().all(|row| row.is_on_cpu()) && share.median().is_some_and(|share| share < WAITING) {
+    if rows.iter().any(|row| !row.is_on_cpu()) && share.median().is_some_and(|share| share < WAITING) {
         out.push(format!(
             "In the median cell the device reaches {} of its rate of matrix products: the work is small, and times are those of \
              launching kernels, which larger models would hide.",

@@ -11,7 +11,7 @@ use crate::recipe::keys::{self, is_operator};
 use crate::words::key::{Role, When};
 use crate::words::text;
 use crate::words::values::Values;
-use crate::words::{Bytes, Key, Settings};
+use crate::words::{Key, Settings};
 
 /// Names of methods that a sentence lists.
 pub const FEW: usize = 8;
@@ -30,11 +30,10 @@ pub fn size_value(key: &str, settings: &Settings) -> Option<String> {
 /// A value in the unit in which it is read.
 fn shown(key: &Key, value: &Value) -> String {
     match (key.values, value) {
-        (Values::Bytes, _) => value.as_u64().map_or_else(|| text::value(value), |n| Bytes(n).to_string()),
         (Values::Scale, _) => Unit::PowerOfTwo.write(value.as_f64().unwrap_or_default()),
         (Values::Path(_), Value::String(path)) => file_name(path),
         (Values::Words(_), _) => text::value(value).replace('_', " "),
-        _ => text::value(value),
+        _ => key.shown(value),
     }
 }
 

@@ -85,11 +85,7 @@ impl<'a> Contents<'a> {
 
     /// SHA-256 of a file, in hex digits.
     fn file(&self, path: &Path) -> io::Result<String> {
-        let found = fs::metadata(path)?;
-        if !found.is_file() {
-            return Err(io::Error::other("it is no regular file"));
-        }
-        let before = Remembered::new(path, &found)?;
+        let before = Remembered::new(path, &files::regular(path)?)?;
         if let Some(sum) = self.recall(&before) {
             return Ok(sum);
         }

@@ -78,7 +78,7 @@ impl Ranks<'_> {
     fn outcome(mut self, job: &Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         // A limit too long to count is none.
         let mut deadline = Instant::now().checked_add(job.timeout);
-        let mut ends = false;
+        let (mut ends, mut timed_out) = (false, false);
         let exit = loop {
             match self.receive(on_advance) {
                 Ok(true) => {
@@ -102,13 +102,10 @@ impl Ranks<'_> {
                 }
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                timed_out = !ends;
                 break None;
             }
         };
-        let timed_out = exit.is_none()
-            && !ends
-            && deadline.is_some_and(|deadline| Instant::now() >= deadline)
-            && self.outcomes.iter().any(Option::is_none);
         self.running.iter().for_each(|process| process.kill());
         let last = Instant::now() + GRACE;
         while Instant::now() < last && self.receive(on_advance).is_ok() {}
@@ -147,13 +144,11 @@ impl Ranks<'_> {
                 let well = matches!(outcome, Some(Outcome::Finished(_)));
                 self.outcomes[rank] = outcome;
                 // The first rank's measurement has what the others recorded: what happens to one of them then is no loss.
-                if matches!(self.outcomes[0], Some(Outcome::Finished(_))) {
-                    return self.outcomes.iter().all(Option::is_some);
-                }
-                if !well {
+                let fails = !well && !matches!(self.outcomes[0], Some(Outcome::Finished(_)));
+                if fails {
                     self.failed = self.failed.or(Some(rank));
                 }
-                return !well || self.outcomes.iter().all(Option::is_some);
+                return fails || self.outcomes.iter().all(Option::is_some);
             }
         }
         false

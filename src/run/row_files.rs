@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::row::{FORMAT, Row, Status};
+use crate::words::files::regular;
 
 /// The files of a rows folder.
 #[derive(Default)]
@@ -37,11 +38,7 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
             paths.push(path);
         }
     }
-    let read = |path: PathBuf| match fs::metadata(&path).and_then(|found| match found.is_file() {
-        true => fs::read(&path),
-        // Another kind of file may never end.
-        false => Err(io::Error::new(io::ErrorKind::IsADirectory, "it is no regular file")),
-    }) {
+    let read = |path: PathBuf| match regular(&path).and_then(|_| fs::read(&path)) {
         Ok(text) => Ok(Some((read_row(&path, &text), path))),
         // Another run has just moved it aside.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -227,7 +227,8 @@ impl Store {
         fs::read_dir(self.folder.join(trace::FOLDER)).is_ok_and(|mut traces| traces.next().is_some())
     }
 
-    pub(super) fn rows(&self) -> PathBuf {
+    /// The folder with a file for each row.
+    pub fn rows(&self) -> PathBuf {
         self.folder.join(ROWS)
     }
 }

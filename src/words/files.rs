@@ -1,7 +1,7 @@
 //! Files and folders that are there whole or not at all, whatever happens to the runner: written under another
 //! name, then renamed.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,6 +13,15 @@ use tempfile::Builder;
 const UNFINISHED: &str = ".tmp";
 /// A file still unfinished after this long belongs to a run that is dead.
 pub const STALE: Duration = Duration::from_secs(24 * 3600);
+
+/// What is known of a file; an error of a folder, and of a pipe or a device, whose content may never end.
+pub fn regular(path: &Path) -> io::Result<Metadata> {
+    let found = fs::metadata(path)?;
+    match found.is_file() {
+        true => Ok(found),
+        false => Err(io::Error::new(io::ErrorKind::IsADirectory, "it is no regular file")),
+    }
+}
 
 /// Names a file or folder as unfinished.
 fn unfinished() -> Builder<'static, 'static> {

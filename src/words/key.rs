@@ -3,6 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::values::Values;
+use super::{Bytes, text};
 
 /// A key of a recipe. Keys of one path, of different kinds, have one role and one label.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,6 +112,14 @@ impl Key {
     pub const fn named(mut self, name: &'static str, doc: &'static str) -> Self {
         (self.name, self.doc) = (name, doc);
         self
+    }
+
+    /// A value for a reader: an amount of memory has its unit.
+    pub fn shown(&self, value: &Value) -> String {
+        match (self.values, value.as_u64()) {
+            (Values::Bytes, Some(bytes)) => Bytes(bytes).to_string(),
+            _ => text::value(value),
+        }
     }
 
     /// What it is called in tables and charts.

@@ -166,6 +166,11 @@ pub fn few(items: impl IntoIterator<Item: Display>, most: usize) -> String {
     names(items)
 }
 
+/// The text of a file without the mark that some editors put before it.
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// A word of a command as a shell reads it: in quotes where it has more than letters, digits and signs of paths and settings.
 pub fn argument(word: impl Display) -> String {
     let word = word.to_string();

@@ -12,6 +12,7 @@ use super::answer::final_number;
 use super::{Method, Problems};
 use crate::data::{DataError, Prompted};
 use crate::words::section::section;
+use crate::words::text::without_mark;
 use crate::words::values::Values;
 use crate::words::{Key, Section};
 
@@ -89,12 +90,7 @@ fn read(path: &Path) -> Result<Vec<Prompted>, DataError> {
             completion: format!(" {}", answer.trim()),
         })
     };
-    text.trim_start_matches('\u{feff}')
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(problem)
-        .collect()
+    without_mark(&text).lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(problem).collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::model::Model;
 use crate::model::families::Family;
 use crate::params::save::{MARK, RUNNER};
 use crate::words::Key;
+use crate::words::text::without_mark;
 
 /// The model that a folder of weights holds.
 ///
@@ -79,7 +80,7 @@ impl ConfigFile {
     /// # Errors
     /// When the text is no JSON object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text.trim_start_matches('\u{feff}')).map(Self)
+        serde_json::from_str(without_mark(text)).map(Self)
     }
 
     fn kind(&self) -> &str {

@@ -47,9 +47,7 @@ pub fn follow(
         miette!(help = "start all ranks again", "rank 0 cannot be followed: {e}")
     })?;
     let (to, orders) = channel();
-    thread::spawn(move || {
-        messages(reading).filter(|order| !matches!(order, Order::Alive)).all(|order| to.send(order).is_ok())
-    });
+    thread::spawn(move || messages(reading).all(|order: Order| to.send(order).is_ok()));
     let mut following = Following { executor, launched, sender, orders, cancel, interrupted: None };
     loop {
         match following.order(POLL)? {
