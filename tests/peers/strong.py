@@ -35,6 +35,7 @@ WHOLE = ["compile+liger_loss", "compile", "compile+checkpoint+liger_loss", "comp
 SWIGLU = ["compile compile+graph", "level0 level0+graph level1 level1+graph",
           "eager eager+graph checkpoint checkpoint+graph", "compile+checkpoint compile+checkpoint+graph"]
 GPT2 = [line for line in LANGUAGE if line not in ("liger", "liger+graph")]
+OFFLOAD = ["compile+overlap", "overlap", "naive"]
 GROUPS = {
     "qwen05": ("strong", [0], LANGUAGE),
     "gpt2_small": ("strong", [1], GPT2),
@@ -46,6 +47,8 @@ GROUPS = {
                              "compile+checkpoint"]),
     "lora7": ("strong", [9], ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+chunks"]),
     "qlora7": ("qlora_7b", [1], ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+checkpoint+chunks"]),
+    "offload05": ("overlap", [0], OFFLOAD),
+    "offload7": ("qwen7b", [0], OFFLOAD),
     "swiglu": ("swiglu", None, SWIGLU),
     "swiglu_bf16": ("swiglu_bf16", None, SWIGLU),
     "swiglu_graph": ("strong", [10], SWIGLU),

@@ -6,13 +6,14 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
+from torch_offload import offloaded
 from torch_peers import Swiglu, plain
 
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CHUNK = 2048
 # Words of a set-up, besides those for every network.
 WORDS = {"swiglu": {"level0", "level1"}, "gpt2": {"liger_loss", "chunks", "linear_cross_entropy"},
-         "qwen2": {"liger", "liger_loss", "chunks", "linear_cross_entropy"}}
+         "qwen2": {"liger", "liger_loss", "chunks", "linear_cross_entropy", "naive", "overlap"}}
 
 
 def network(cell, words, device):
@@ -65,6 +66,7 @@ def language_model(model, tuning, shape, words, dtype, device):
         from liger_kernel.transformers import apply_liger_kernel_to_qwen2
         apply_liger_kernel_to_qwen2()
     new, config = configured(model)
+    moved = {"naive", "overlap"} & set(words)
     with device:
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
@@ -73,6 +75,8 @@ def language_model(model, tuning, shape, words, dtype, device):
     if tuning.get("method", "full") != "full":
         adapt(net, tuning)
     net.train()
+    if moved:
+        offloaded(net, "overlap" in words, "compile" in words)
     if "checkpoint" in words:
         # Without dropout there is no state of random numbers to keep, which a graph could not.
         net.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})

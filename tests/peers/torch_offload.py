@@ -1,33 +1,15 @@
-"""What a user would write instead: offload of transformer blocks in PyTorch on the same GPU.
+"""What a user would write for offload in PyTorch, for torch_strong.py: transformer blocks on the host.
 
-    python3 tests/peers/torch_offload.py 0.5b 4 512 bfloat16 gpu checkpoint naive overlap
-    python3 tests/peers/torch_offload.py 7b 8 512 bfloat16 naive overlap
-
-The arguments are the size of Qwen2.5 (with random weights), the batch size, the sequence length, the type, and the ways to
-place it: `gpu` (all on the device), `checkpoint` (the same, each block recomputed), `naive` (a block is copied in, computed
-and removed, and the host waits for each copy) and `overlap` (three slots, a stream for copies in and one for gradients out,
-page-locked flat buffers, events between the streams). The last two recompute each block in backward. Prints one JSON object
-per line: medians of forward and backward by the host's clock around synchronised passes, and the peak of PyTorch's
-allocator. Absolute times differ from machine to machine: run this and the runner one after the other on the same GPU and
-compare ratios.
+A block's weights and gradients are flat page-locked buffers. `naive` copies a block in, computes and removes it, and the
+host waits for each copy. `overlap` has three slots on the device, a stream for copies in and one for gradients out, and
+events between the streams. Both recompute each block in backward.
 """
 import gc
-import json
-import statistics
-import sys
-import time
 
 import torch
 from torch import nn
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 DEVICE = torch.device("cuda")
-SIZES = {
-    "0.5b": dict(hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
-                 num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True),
-    "7b": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
-               num_key_value_heads=4, vocab_size=152064, tie_word_embeddings=False),
-}
 
 
 class Blocks:
@@ -137,50 +119,14 @@ class Moved(nn.Module):
         return Turn.apply(x, self.blocks, self.i, arguments)
 
 
-def measure(size, batch, sequence, dtype, way, steps=4, warmup=2):
-    config = Qwen2Config(**SIZES[size], rope_theta=1e6, rms_norm_eps=1e-6, max_position_embeddings=32768,
-                         attn_implementation="sdpa", use_cache=False)
-    with torch.device(DEVICE):
-        torch.set_default_dtype(dtype)
-        model = Qwen2ForCausalLM(config)
-        torch.set_default_dtype(torch.float32)
-    model.train()
-    if way == "checkpoint":
-        model.gradient_checkpointing_enable()
-    if way in ("naive", "overlap"):
-        blocks = Blocks(list(model.model.layers), way == "overlap")
-        model.model.layers = nn.ModuleList([Moved(blocks, i) for i in range(len(blocks.blocks))])
-        gc.collect()
-        torch.cuda.empty_cache()
-    ids = torch.randint(0, config.vocab_size, (batch, sequence), device=DEVICE)
-    forward, backward, peak = [], [], 0
-    for step in range(warmup + steps):
-        torch.cuda.reset_peak_memory_stats()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        loss = model(input_ids=ids, labels=ids).loss
-        torch.cuda.synchronize()
-        middle = time.perf_counter()
-        loss.backward()
-        torch.cuda.synchronize()
-        end = time.perf_counter()
-        model.zero_grad(set_to_none=True)
-        if step >= warmup:
-            forward.append(middle - start)
-            backward.append(end - middle)
-            peak = max(peak, torch.cuda.max_memory_allocated())
-    print(json.dumps(dict(
-        size=size, way=way, dtype=str(dtype)[6:], batch=[batch, sequence],
-        forward_ms=round(statistics.median(forward) * 1e3, 1), backward_ms=round(statistics.median(backward) * 1e3, 1),
-        peak_GiB=round(peak / 2**30, 3))), flush=True)
-    del model, loss
+def offloaded(net, overlap, compiled):
+    """Puts the blocks of a network on the device to the host."""
+    layers = list(net.model.layers)
+    blocks = Blocks(layers, overlap)
+    if compiled:
+        # Blocks of one network differ in their number alone, but each may count as a recompilation.
+        torch._dynamo.config.recompile_limit = 2 * len(layers)
+        blocks.blocks = [torch.compile(layer, dynamic=False) for layer in layers]
+    net.model.layers = nn.ModuleList([Moved(blocks, i) for i in range(len(layers))])
     gc.collect()
     torch.cuda.empty_cache()
-
-
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    print(json.dumps(dict(gpu=torch.cuda.get_device_name(), torch=torch.__version__)), flush=True)
-    size, batch, sequence, dtype, *ways = sys.argv[1:]
-    for way in ways:
-        measure(size, int(batch), int(sequence), getattr(torch, dtype), way)

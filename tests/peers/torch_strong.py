@@ -12,6 +12,8 @@ ROW.json is a row of the runner, whatever it measured: its cell says what a step
     chunks                the head and its loss in chunks of 2048 tokens, each recomputed in backward
     linear_cross_entropy  torch.nn.functional's function of this name, if PyTorch has it
     checkpoint            torch.utils.checkpoint around each block
+    naive, overlap        blocks on the host (torch_offload.py), with `compile` each compiled by itself; a cell's limit of
+                          memory does not hold for them
     graph                 (last) the whole step as one CUDA graph
 
 Steps run back to back between device events. `ms` is their median, and `run_ms` the time of all steps divided by their
@@ -31,6 +33,7 @@ from strong_models import TYPES, network
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
+MOVED = {"naive", "overlap"}
 
 
 class Step:
@@ -52,7 +55,7 @@ class Step:
                 fused=True, capturable=CUDA)
         elif rule["kind"] != "none":
             raise ValueError(f"no peer has the optimizer {rule['kind']}")
-        if "compile" in words:
+        if "compile" in words and not MOVED & set(words):
             self.loss = torch.compile(self.loss, dynamic=False)
 
     def __call__(self):
@@ -138,12 +141,13 @@ def main(rows, *setups):
         with open(path) as file:
             row = json.load(file)
         cell, limit = row["cell"], row["cell"]["measure"].get("memory_limit")
-        if CUDA:
-            total = torch.cuda.get_device_properties(DEVICE).total_memory
-            torch.cuda.set_per_process_memory_fraction(min(1.0, (limit or total) / total))
         # A graph takes the step that was measured without one, and what was compiled for it.
         for base, wanted in itertools.groupby(setups, lambda setup: setup.removesuffix("+graph")):
             step = None
+            if CUDA:
+                total = torch.cuda.get_device_properties(DEVICE).total_memory
+                most = total if MOVED & set(base.split("+")) else limit or total
+                torch.cuda.set_per_process_memory_fraction(min(1.0, most / total))
             for setup in wanted:
                 line = {"side": "PyTorch", "row": row["key"], "setup": setup}
                 try:
