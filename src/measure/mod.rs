@@ -142,15 +142,6 @@ impl Measurement {
         let value = serde_json::to_value(self).expect("a measurement is plain data");
         flatten(&value).into_iter().find(|(_, value)| has_null(value)).map(|(key, _)| key)
     }
-
-    /// The share of the update on the host that backward hid, and the most that it could have hidden:
-    /// 1 − optimizer / update and min(1, backward / update), of medians. What is left of a step after
-    /// backward counts as the update's, copies included.
-    pub fn hidden_update(&self) -> Option<(f64, f64)> {
-        let (update, exposed) = (self.host_update.as_ref()?.median, self.optimizer.as_ref()?.median);
-        let backward = self.backward.as_ref()?.median;
-        Some(((1.0 - exposed / update).max(0.0), (backward / update).min(1.0)))
-    }
 }
 
 #[cfg(test)]

@@ -88,6 +88,11 @@ impl Source {
         Ok(Self { path: path.to_path_buf(), text })
     }
 
+    /// Where the text first has these words.
+    pub(super) fn find(&self, words: &str) -> Option<Range<usize>> {
+        self.text.find(words).map(|at| at..at + words.len())
+    }
+
     /// An error at `span` (or without a place, when there is none).
     pub fn at(&self, span: Option<Range<usize>>, message: String, help: String) -> RecipeError {
         self.labelled(span, message, "here".into(), help)

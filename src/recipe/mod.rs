@@ -115,7 +115,8 @@ impl Recipe {
     fn checked(source: &Source, target: Option<&Target>, on_cpu: bool) -> Result<Self, RecipeError> {
         let (mut root, set) = set::apply(source)?;
         let Some((name, small)) = root.get_mut().remove_entry(ON_CPU) else {
-            return Self::built(root, &set, source, target);
+            let recipe = Self::built(root, &set, source, target)?;
+            return recipe.report.check_published(&recipe.cells, source).map(|()| recipe);
         };
         let DeValue::Table(small) = small.into_inner() else {
             return Err(source.at(
@@ -131,8 +132,9 @@ impl Recipe {
         }
         replaced.get_mut().extend(small);
         let (ours, other) = if on_cpu { (replaced, root) } else { (root, replaced) };
-        Self::built(other, &set, source, None)?;
-        Self::built(ours, &set, source, target)
+        let other = Self::built(other, &set, source, None)?;
+        let recipe = Self::built(ours, &set, source, target)?;
+        recipe.report.check_published(recipe.cells.iter().chain(&other.cells), source).map(|()| recipe)
     }
 
     /// The recipe's short name: the file name without `.toml`. Names its results folder.

@@ -7,15 +7,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::diagnostic::{RecipeError, Source};
-use super::keys;
-use crate::words::{Settings, nearest};
+use super::{Cell, keys};
+use crate::words::{Settings, nearest, settings};
 
 /// `[report]`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReportConfig {
-    /// Settings that mark the method every other one is compared with, at equal sizes.
-    /// Empty: the first cell of each size.
+    /// Settings that mark the method every other one is compared with, at equal sizes: of several such cells the one with
+    /// the most equal settings. Empty: the first cell of each size.
     pub baseline: BTreeMap<String, Value>,
     /// Results published elsewhere, shown next to ours.
     pub published: Vec<Published>,
@@ -51,9 +51,30 @@ pub struct Published {
 }
 
 impl ReportConfig {
+    /// Each published result must be of a cell, on a GPU or on a CPU. With `--set` the cells are not those of the file, and
+    /// any may be missing.
+    pub(super) fn check_published<'c>(
+        &self,
+        cells: impl IntoIterator<Item = &'c Cell>,
+        source: &Source,
+    ) -> Result<(), RecipeError> {
+        if self.published.is_empty() || source.is_set() {
+            return Ok(());
+        }
+        let cells: Vec<Settings> = cells.into_iter().map(|cell| settings(&cell.to_json())).collect();
+        let of_none = |of: &&Published| !cells.iter().any(|cell| matches(cell, &of.cell));
+        let Some(of_none) = self.published.iter().find(of_none) else { return Ok(()) };
+        let names = of_none.cell.iter().map(|(key, value)| format!("{key} = {value}")).join(", ");
+        Err(source.at(
+            source.find("report.published"),
+            format!("a result of `report.published` is of {names}, which no cell has"),
+            "use values that the grid has".into(),
+        ))
+    }
+
     /// Every key must be one that cells have, and the baseline must select at least one cell.
     pub(super) fn check(&self, settings: &[Settings], source: &Source) -> Result<(), RecipeError> {
-        let span = |needle: &str| source.text.find(needle).map(|at| at..at + needle.len());
+        let span = |words: &str| source.find(words);
         if !self.ladder.is_empty() && self.ladder.len() != settings.len() {
             return Err(source.at(
                 span("report.ladder"),

@@ -73,6 +73,11 @@ impl FromStr for Setting {
 }
 
 impl Source {
+    /// Whether `--set` has settings in it.
+    pub(super) fn is_set(&self) -> bool {
+        self.find(&format!("[[{SET}]]")).is_some()
+    }
+
     /// This recipe with settings in place of its own; of several for one key the last counts.
     #[must_use]
     pub fn with(mut self, settings: &[Setting]) -> Self {

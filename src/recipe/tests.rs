@@ -267,6 +267,21 @@ fn the_baseline_must_be_in_the_grid() {
 }
 
 #[test]
+fn a_published_result_must_be_of_a_cell_of_the_file() {
+    let published = "[[report.published]]\ncell = { \"checkpoint.level\" = 1 }\nforward = 0.008\n";
+    let text = format!("{BASE}{published}");
+    says(
+        &text,
+        &["a result of `report.published` is of checkpoint.level = 1, which no cell has", "r.toml:10:3"],
+    );
+    let found = |text: String| recipe_of(&text).report.published.len();
+    assert_eq!(found(format!("{BASE}[on_cpu.checkpoint]\nlevel = 1\n{published}")), 1);
+    // Another size than the published one, for once.
+    let set = "[[set]]\n\"checkpoint.level\" = 0.5\n";
+    assert_eq!(found(format!("{text}{set}")), 1);
+}
+
+#[test]
 fn broken_toml_and_other_files_get_a_clear_error() {
     says("", &["r.toml: the recipe is empty"]);
     says("# only a comment\n", &["the recipe is empty"]);

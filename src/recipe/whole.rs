@@ -20,8 +20,8 @@ pub const KEYS: [(&str, &str); 10] = [
     ),
     (
         "report.baseline",
-        "Dotted keys and values of the method that every other one is compared with, at equal sizes; \
-         else the first cell of each size.",
+        "Dotted keys and values of the method that every other one is compared with, at equal sizes: of \
+         several such cells the one with the most equal settings. Else the first cell of each size.",
     ),
     (
         "report.published",

@@ -23,6 +23,8 @@ pub struct Line<'a> {
     pub rows: Vec<&'a Row>,
     /// Index of the line that this one is compared with; may be its own.
     pub baseline: Option<usize>,
+    /// Whether its size has several baselines, of which this one is not the first but the one most like the line.
+    pub nearest: bool,
     pub published: Option<&'a Published>,
     /// By which share another process of the cell may be shorter, and longer, once it has been asked for.
     pub apart: OnceLock<[f64; 2]>,
@@ -68,6 +70,18 @@ impl<'a> Line<'a> {
             Some(row) if row.reason.is_empty() => "no reason was recorded",
             Some(row) => &row.reason,
         }
+    }
+
+    /// The share of the update on the host that backward hid, and the most that it could have hidden:
+    /// 1 − optimizer / update and min(1, backward / update), of medians. What is left of a step after
+    /// backward counts as the update's, copies included. Nothing can be hidden where gradients are clipped by their own norm.
+    pub fn hidden_update(&self) -> Option<(f64, f64)> {
+        let Measurement { host_update, optimizer, backward, .. } = self.measured()?;
+        let (update, exposed) = (host_update.as_ref()?.median, optimizer.as_ref()?.median);
+        let train = &self.cell.train;
+        let waits = train.clip_norm.is_some() && train.clip.is_own();
+        let most = if waits { 0.0 } else { (backward.as_ref()?.median / update).min(1.0) };
+        Some(((1.0 - exposed / update).max(0.0), most))
     }
 
     /// Estimated bytes at the cell's highest moment.

@@ -8,7 +8,7 @@ use super::differences::is_slower;
 use super::document::{Element, Table};
 use super::line::Line;
 use super::table::{Comparison, Group};
-use crate::measure::{Crossing, Measurement, Phase};
+use crate::measure::{Crossing, Phase};
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::text::{names, percent, ratio, sentence, verb};
@@ -85,8 +85,9 @@ fn hidden(comparison: &Comparison) -> Option<String> {
         format!("{} of at most {}{bound}", percent(of.share), percent(of.ceiling))
     };
     let name = |i: usize| sentence(&comparison.name(&comparison.lines[i]));
+    let largest = if all.len() == 1 { "this" } else { "the largest" };
     let first = format!(
-        "{} {} the largest share of the time of {} copies behind computation, each direction by itself: {}.",
+        "{} {} {largest} share of the time of {} copies behind computation, each direction by itself: {}.",
         name(best.line),
         verb(&name(best.line), "hides", "hide"),
         verb(&name(best.line), "its", "their"),
@@ -155,10 +156,13 @@ pub fn others(line: &Line) -> Cell {
 
 /// How much of the updates on the host backward hides, where all of them are there.
 pub fn hidden_updates(comparison: &Comparison) -> Option<String> {
-    let measured = comparison.lines.iter().filter_map(Line::measured);
-    let all: Vec<(f64, f64)> = measured.map(Measurement::hidden_update).collect::<Option<_>>()?;
+    let measured = comparison.lines.iter().filter(|line| line.measured().is_some());
+    let all: Vec<(f64, f64)> = measured.map(Line::hidden_update).collect::<Option<_>>()?;
     let of = |(hidden, most): &(f64, f64)| format!("{} of at most {}", percent(*hidden), percent(*most));
     let (least, most) = all.iter().minmax_by(|a, b| a.0.total_cmp(&b.0)).into_option()?;
+    if all.iter().all(|(_, ceiling)| *ceiling == 0.0) {
+        return Some("No update on the host begins before backward has ended, since gradients are clipped by their own norm.".into());
+    }
     let range = if least == most { of(least) } else { format!("{} to {}", of(least), of(most)) };
     Some(format!("Backward hides {range} of the time of the update on the host."))
 }
@@ -169,12 +173,14 @@ pub fn gain(comparison: &Comparison) -> Option<String> {
     let groups = comparison.groups();
     let of = |group: &Group| &comparison.lines[group.lines[0]];
     let step = |group: &&Group| comparison.of_group("step_s_median", group);
-    let less = |naive: &Group| {
+    let mut several = false;
+    let mut less = |naive: &Group| {
         let twin = |other: &&Group| {
             matches!(of(other).cell.offload.strategy, Strategy::Overlap(_))
                 && others(of(other)) == others(of(naive))
         };
         let timed = groups.iter().filter(twin).filter_map(|group| Some((step(&group)?, group)));
+        several |= timed.clone().nth(1).is_some();
         let (behind, overlap) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
         Some((1.0 - behind / step(&naive)?, is_slower(comparison, naive, overlap)))
     };
@@ -190,7 +196,8 @@ pub fn gain(comparison: &Comparison) -> Option<String> {
         (n, of) if n == of => String::new(),
         (n, of) => format!(" in {n} of {of} comparisons"),
     };
-    Some(format!("Overlap takes {range} less time than naive offload with the same other settings{at}."))
+    let overlap = if several { "The fastest overlap" } else { "Overlap" };
+    Some(format!("{overlap} takes {range} less time than naive offload with the same other settings{at}."))
 }
 
 /// The cells of other strategies that are clearly slower than naive offload with the same other settings, and those of which it

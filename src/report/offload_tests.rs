@@ -74,7 +74,7 @@ fn tables_by_hand() {
     let overlap = "Overlap takes 50 % less time than naive offload with the same other settings.";
     assert_eq!(answer.last().map(String::as_str), Some(overlap), "{answer:?}");
     // 0 of 30 ms and 10.8 of 30 ms, of at most 12 ms each.
-    let most = "hides the largest share of the time of its copies behind computation, each direction by itself: 18 % of at most 40 %; its copies take longer than its computation.";
+    let most = "hides this share of the time of its copies behind computation, each direction by itself: 18 % of at most 40 %; its copies take longer than its computation.";
     assert!(hidden.contains(most), "{hidden}");
     assert_eq!(
         text,

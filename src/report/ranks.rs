@@ -33,7 +33,12 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
             format!("{waits} of a step")
         }
     };
-    let range = if least.1 == most.1 { of(least) } else { format!("{} to {}", of(least), of(most)) };
+    let alike = percent(least.0) == percent(most.0);
+    let range = match least.1 == most.1 {
+        true => of(least),
+        false if alike => format!("{} of a step in each cell", percent(most.0)),
+        false => format!("{} to {}", of(least), of(most)),
+    };
     Some(format!("Waiting for other ranks takes {range}, where computation does not hide it."))
 }
 
@@ -46,12 +51,12 @@ fn of_ranks<'c>(comparison: &'c Comparison) -> impl Iterator<Item = (usize, &'c 
 fn scaling(comparison: &Comparison) -> Option<Table> {
     let rows = of_ranks(comparison).filter_map(|(i, line)| {
         let measured = line.typical()?;
-        let baseline = line.baseline.map(|baseline| &comparison.lines[baseline]);
-        let one = baseline.filter(|line| line.cell.parallel.is_alone()).and_then(Line::typical);
+        let one = line.baseline.filter(|&baseline| comparison.lines[baseline].cell.parallel.is_alone());
+        let tokens_per_second = |line: usize| comparison.frame.get("tokens_per_second", line);
         let scaling = Scaling {
             ranks: &measured.ranks,
-            tokens_per_second: measured.tokens_per_second,
-            of_one: one.map(|measured| measured.tokens_per_second),
+            tokens_per_second: tokens_per_second(i)?,
+            of_one: one.and_then(tokens_per_second),
             sent: line.cell.sent(),
         };
         Some((i, Vec::new(), scaling))

@@ -72,7 +72,12 @@ fn notes(comparison: &Comparison, header: &[String]) -> Vec<String> {
         true => "×: ratio to the baseline, of times for each real token",
         false => "×: ratio to the baseline",
     };
-    let columns = [("×", ratio), ("est./peak", "est./peak: estimated over measured peak")];
+    let several = comparison.lines.iter().any(|line| line.nearest);
+    let ratio = match several {
+        true => format!("{ratio}; of several, the one with the most equal settings"),
+        false => ratio.to_string(),
+    };
+    let columns = [("×", ratio.as_str()), ("est./peak", "est./peak: estimated over measured peak")];
     let is_there = |(begin, _): &(&str, &str)| header.iter().any(|heading| heading.starts_with(begin));
     let columns = columns.iter().filter(|column| is_there(column)).map(|(_, note)| *note).join("; ");
     notes.extend(Some(columns).filter(|columns| !columns.is_empty()));

@@ -27,6 +27,9 @@ const UNLIKE: f64 = 0.05;
 const LANES: &str = " A lane is a stream of the device; each point in time has the colour of what ran longest then, paler where \
                      the stream was idle for part of it.";
 
+/// What a trace of one of several ranks is of.
+const OF_RANK: &str = " Of several ranks the trace is that of rank 0.";
+
 /// What stands below naive offload and overlap on one time axis.
 const COMPARED: &str = "Naive offload copies a block before it computes it, and overlap copies the next blocks meanwhile. The \
                         timeline has one recorded step of each.";
@@ -97,8 +100,9 @@ impl Timelines {
                     let mut chart = chart.filter(|_| says_more(&activities, summary.as_ref()));
                     let longer = summary.as_ref().and_then(|summary| unlike_measured(comparison, i, summary));
                     let launched = if line.cell.train.graph { LAUNCHED } else { "" };
+                    let of_rank = if line.cell.parallel.is_alone() { "" } else { OF_RANK };
                     chart.iter_mut().for_each(|chart| {
-                        chart.caption.push_str(launched);
+                        chart.caption += &format!("{of_rank}{launched}");
                         chart.caption.extend(longer.clone());
                     });
                     match summary.zip(StepProfile::new(line.cell, row, &activities)) {
@@ -190,7 +194,15 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
     let cells =
         pair.map(|(i, activities)| (comparison.methods[line(*i).method].clone(), activities.as_slice()));
     let label = &comparison.shapes[shape].name;
-    charts::compared("strategies", &format!("Copies before computation and behind it, at {label}"), &cells)
+    let title = format!("Copies before computation and behind it, at {label}");
+    let mut chart = charts::compared("strategies", &title, &cells)?;
+    for (i, activities) in pair {
+        let unlike = Summary::new(activities).and_then(|traced| unlike_measured(comparison, *i, &traced));
+        let name = comparison.said(line(*i).method);
+        let unlike = unlike.map(|times| times.replacen("Traced,", &format!("Traced, of {name},"), 1));
+        chart.iter_mut().for_each(|chart| chart.caption.extend(unlike.clone()));
+    }
+    Ok(chart)
 }
 
 /// The table of the traces; and as details the timelines with their tables. Empty without traces. `compared`: whether naive
@@ -204,6 +216,10 @@ pub fn elements(
     if let Some(mut table) = comparison.table("traces") {
         if timelines.drawn.iter().any(|timeline| comparison.lines[timeline.line].cell.train.graph) {
             table.caption.push_str(" The steps of graphs were launched kernel by kernel, not as graphs.");
+        }
+        let alone = |timeline: &Timeline| comparison.lines[timeline.line].cell.parallel.is_alone();
+        if !timelines.drawn.iter().all(alone) {
+            table.caption.push_str(OF_RANK);
         }
         let shown = if compared { 0 } else { SHOWN };
         let mut first = timelines.drawn.iter_mut().find_map(|timeline| timeline.chart.as_mut());

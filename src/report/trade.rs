@@ -8,6 +8,8 @@ use super::differences::{are_of_one_build, is_slower};
 use super::labels::FEW;
 use super::pareto;
 use super::table::{Comparison, Group};
+use crate::measure::RankRecord;
+use crate::row::Row;
 use crate::words::Bytes;
 use crate::words::text::{names, percent, ratio, sentence, verb};
 
@@ -21,19 +23,29 @@ const CHOICES: usize = 4;
 /// What saves less than this share of the memory is no choice: nobody has just that much.
 const SAVED: f64 = 0.01;
 
-/// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most. On a CPU they share its memory, and
-/// the sum is told.
+/// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most.
 fn on_each(comparison: &Comparison, group: &Group) -> String {
     let line = &comparison.lines[group.lines[0]];
-    let of_ranks = line.measured().map(|m| m.ranks.iter().map(|rank| rank.memory.live_peak).sum::<u64>());
-    match (line.cell.parallel.is_alone(), line.row) {
-        (true, _) => String::new(),
-        (false, Some(row)) if row.is_on_cpu() => {
-            let together = of_ranks.map_or(String::new(), |sum| format!(", {} together", Bytes(sum)));
-            format!(" on each rank{together}")
-        }
-        (false, _) => " on each GPU".into(),
+    let Some(least) = ranks(comparison, group).iter().map(|rank| rank.memory.live_peak).min() else {
+        return String::new();
+    };
+    let place = if line.row.is_some_and(Row::is_on_cpu) { "rank" } else { "GPU" };
+    let most = comparison.of_group("live_peak_bytes", group).unwrap_or_default();
+    match least as f64 >= most * (1.0 - SAVED) {
+        true => format!(" on each {place}"),
+        false => format!(" on the {place} with the most"),
     }
+}
+
+/// `, 63.0 MiB together`: ranks on one CPU share its memory.
+fn together(comparison: &Comparison, group: &Group) -> String {
+    let on_cpu = comparison.lines[group.lines[0]].row.is_some_and(Row::is_on_cpu);
+    let sum: u64 = ranks(comparison, group).iter().map(|rank| rank.memory.live_peak).sum();
+    if on_cpu && sum > 0 { format!(", {} together", Bytes(sum)) } else { String::new() }
+}
+
+fn ranks<'c>(comparison: &'c Comparison, group: &Group) -> &'c [RankRecord] {
+    comparison.lines[group.lines[0]].measured().map_or(&[], |measured| &measured.ranks)
 }
 
 /// The fastest method, the one with the least memory, and which to take by the free memory. `of_good`: only those that learn as
@@ -43,7 +55,10 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
     let time = pareto::time(comparison);
     let value = |column: &str, of: &Group| comparison.of_group(column, of).unwrap_or(f64::INFINITY);
     let written = |column: &str, of: &Group| comparison.written_of_group(column, of).unwrap_or_default();
-    let memory = |of: &Group| format!("{}{}", memory(|column| written(column, of)), on_each(comparison, of));
+    let memory = |of: &Group| {
+        let (most, of_all) = (on_each(comparison, of), together(comparison, of));
+        format!("{}{most}{of_all}", memory(|column| written(column, of)))
+    };
     let name = |of: &Group| comparison.said(of.method);
     let slower = |a: &Group, b: &Group| is_slower(comparison, a, b);
     // Of times of different builds nothing is known.
@@ -103,11 +118,16 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
     let among = if of_good { "of these, " } else { "" };
     let and_host = |of: &Group| {
         let columns = ["pinned_bytes", "host_bytes"];
-        let bytes: f64 = columns.iter().filter_map(|column| comparison.of_group(column, of)).sum();
-        if bytes > 0.0 {
-            format!(", and {} of the host's memory", Bytes(bytes as u64))
-        } else {
-            String::new()
+        let of_rank =
+            |rank: &RankRecord| [rank.memory.pinned, rank.memory.host].into_iter().flatten().sum::<u64>();
+        let of_ranks = ranks(comparison, of).iter().map(of_rank);
+        let (bytes, whose) = match of_ranks.len() {
+            0 => (columns.iter().filter_map(|column| comparison.of_group(column, of)).sum(), ""),
+            _ => (of_ranks.sum::<u64>() as f64, " for all ranks"),
+        };
+        match bytes > 0.0 {
+            true => format!(", and {} of the host's memory{whose}", Bytes(bytes as u64)),
+            false => String::new(),
         }
     };
     // A sampler's tokens are counted over the whole run, and its steps one by one.

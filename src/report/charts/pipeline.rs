@@ -71,6 +71,9 @@ fn chart(number: usize, cell: &str, step: &Pipelined) -> Result<Chart> {
     Ok(Chart { name: format!("pipeline-{}", number + 1), caption, svg })
 }
 
+/// Pixels from which on a computation is set apart from the next.
+const SEPARATED: i32 = 4;
+
 /// The computations of a rank, each with the number of its micro-batch where there is room.
 fn lane(canvas: &Canvas, spans: &[Span], at: &dyn Fn(f64) -> i32, y: i32) -> Result {
     let mut drawn = i32::MIN;
@@ -83,8 +86,10 @@ fn lane(canvas: &Canvas, spans: &[Span], at: &dyn Fn(f64) -> i32, y: i32) -> Res
         canvas.rect((from, y + 2), (to.max(from + 1), y + LANE - 2), color(&span.action))?;
         drawn = to;
         let number = span.action.rsplit(['F', 'B']).next().unwrap_or_default();
-        if text_width(number, SMALL) + 4 <= to - from {
+        if to - from >= SEPARATED {
             canvas.line(&[(to, y + 2), (to, y + LANE - 2)], RGBColor(255, 255, 255), 1)?;
+        }
+        if text_width(number, SMALL) + 4 <= to - from {
             canvas.text(
                 number,
                 ((from + to) / 2, y + LANE / 2),

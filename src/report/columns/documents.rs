@@ -32,7 +32,7 @@ pub const MORE: &[Column<OfLine>] = &[
     }),
     column("lowest_step", "after step", Count, |l| Some(Learned::of(l)?.better_than_end()?.step as f64)),
     column("host_update_of_ceiling", "of ceiling", Share, |l| {
-        l.measured()?.hidden_update().map(|(hidden, ceiling)| hidden / ceiling)
+        l.hidden_update().filter(|(_, ceiling)| *ceiling > 0.0).map(|(hidden, ceiling)| hidden / ceiling)
     }),
     column("run_s_per_token", "run", Seconds, |l| {
         loading(l).and(Some(1.0 / l.measured()?.tokens_per_second))
@@ -63,6 +63,7 @@ pub const MORE: &[Column<OfLine>] = &[
         let floor = floor(l)?;
         over(forward(l)?.median + backward(l)?.median, floor[0] + floor[1])
     }),
+    column("nearest_baseline", "nearest baseline", Count, |l| l.nearest.then_some(1.0)),
     column("published", "published", Count, |l| l.published.map(|_| 1.0)),
     column("published_forward_s", "forward published", Seconds, |l| l.published?.forward),
     column("published_backward_s", "backward published", Seconds, |l| l.published?.backward),

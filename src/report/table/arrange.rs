@@ -59,11 +59,25 @@ impl<'a> Comparison<'a> {
         };
 
         let found = find_rows(recipe, rows);
-        // Of each shape the first of its cells.
-        let mut baselines: HashMap<usize, usize> = HashMap::new();
+        let mut baselines: HashMap<usize, Vec<usize>> = HashMap::new();
         for i in (0..settings.len()).filter(|&i| matches(&settings[i], &recipe.report.baseline)) {
-            baselines.entry(shape_of[i]).or_insert(i);
+            baselines.entry(shape_of[i]).or_default().push(i);
         }
+        // Of several baselines of a shape, the first is that of the others, and each other cell has the one with the most
+        // settings like its own: with a graph and without, say, each level has level 0 of its kind.
+        let unlike = |i: usize, base: usize| {
+            of_methods[i].iter().filter(|(key, value)| of_methods[base].get(*key) != Some(value)).count()
+        };
+        let nearest = |i: usize| {
+            let of_shape = baselines.get(&shape_of[i])?;
+            let first = of_shape.first().copied();
+            if of_shape.contains(&i) {
+                first
+            } else {
+                of_shape.iter().copied().min_by_key(|&base| unlike(i, base))
+            }
+        };
+        let nearest: Vec<Option<usize>> = (0..settings.len()).map(nearest).collect();
         let lines: Vec<Line> = settings
             .into_iter()
             .enumerate()
@@ -79,7 +93,8 @@ impl<'a> Comparison<'a> {
                     .find(|row| row.status == Status::Ok)
                     .or(found[i].first().copied()),
                 rows: found[i].clone(),
-                baseline: baselines.get(&shape_of[i]).copied(),
+                baseline: nearest[i],
+                nearest: nearest[i] != baselines.get(&shape_of[i]).map(|of_shape| of_shape[0]),
                 apart: OnceLock::new(),
             })
             .collect();
@@ -182,4 +197,22 @@ fn label_sizes(
         shown.push(key.clone());
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::recipe;
+
+    #[test]
+    fn of_several_baselines_a_cell_has_the_one_most_like_it() {
+        let recipe = recipe(
+            "[grid]\n\"checkpoint.level\" = [0, 1]\n\"precision.compute\" = [\"fp32\", \"bf16\"]\n\
+             [report]\nbaseline = { \"checkpoint.level\" = 0 }\n",
+        );
+        let lines = Comparison::new(&recipe, &[]).lines;
+        // Level 0 in bf16 is a baseline, and has one.
+        assert_eq!(lines.iter().map(|line| line.baseline).collect::<Vec<_>>(), [0, 0, 0, 1].map(Some));
+        assert_eq!(lines.iter().map(|line| line.nearest).collect::<Vec<_>>(), [false, false, false, true]);
+    }
 }
