@@ -106,7 +106,7 @@ fn measure<E: Executor>(
     let summary = run::run_cells(recipe, &store, &executor, options, args.trace)?;
     drop(executor);
     match unwritable {
-        _ if summary.interrupted => {}
+        _ if summary.interrupted && summary.ok == 0 => {}
         None => print(&write_report(store.folder(), &store.results(recipe, &|text| tell(text))?)?)?,
         Some(why) => {
             print(&run::table(recipe, &store)?)?;

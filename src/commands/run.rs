@@ -9,7 +9,7 @@ use miette::{Report, Result, miette};
 use super::SetArgs;
 use crate::recipe::Recipe;
 use crate::report;
-use crate::row::{Row, Status};
+use crate::row::Row;
 use crate::run::{self, Executor, Launched, Options, Session, Shard, Store, Summary};
 use crate::words::streams::tell;
 
@@ -90,15 +90,11 @@ impl Left {
         let chosen = options.choose(recipe.cells.len())?;
         let none_chosen = chosen.is_empty();
         for position in chosen.into_iter().filter(|position| !recipe.elsewhere.contains_key(position)) {
-            let (wanted, finished): (Vec<_>, Vec<_>) =
-                rows[position].drain(..).partition(|row| options.wants(row.as_ref()));
-            // A cell one of whose processes did not end well is not measured again.
-            let ended_badly = finished.iter().flatten().any(|row| row.status != Status::Ok);
-            if !wanted.is_empty() && !ended_badly {
-                missing.push(position + 1);
-                processes += wanted.len();
-            }
-            kept.extend(finished.into_iter().flatten());
+            let due: Vec<usize> = options.due(&rows[position]).collect();
+            missing.extend((!due.is_empty()).then_some(position + 1));
+            processes += due.len();
+            let stays = rows[position].drain(..).enumerate().filter(|(process, _)| !due.contains(process));
+            kept.extend(stays.filter_map(|(_, row)| row));
         }
         Ok(Self { missing, processes, kept, none_chosen })
     }
@@ -179,6 +175,7 @@ mod tests {
     use super::*;
     use crate::device::Target;
     use crate::recipe::Source;
+    use crate::row::Status;
     use crate::run::testing;
     use crate::words::DeviceId;
 

@@ -163,14 +163,18 @@ impl Operators {
         }
     }
 
-    /// The fewest copies of blocks in a step.
-    pub fn fewest_copies(&self, workload: &Workload) -> Copies {
-        let trained = workload.optimizer.rule().map_or(0, |_| self.block_trained());
-        let updated = match trained {
+    /// What an update changes of a block.
+    pub fn updated(&self, workload: &Workload) -> Updated {
+        match workload.optimizer.rule().map_or(0, |_| self.block_trained()) {
             0 => Updated::Nothing,
             trained if trained < self.block_parameters() => Updated::Part,
             _ => Updated::Whole,
-        };
+        }
+    }
+
+    /// The fewest copies of blocks in a step.
+    pub fn fewest_copies(&self, workload: &Workload) -> Copies {
+        let updated = self.updated(workload);
         workload.offload.fewest_copies(self.blocks, workload.accumulation_steps, updated)
     }
 

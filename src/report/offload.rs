@@ -174,7 +174,7 @@ pub fn gain(comparison: &Comparison) -> Option<String> {
     let of = |group: &Group| &comparison.lines[group.lines[0]];
     let step = |group: &&Group| comparison.of_group("step_s_median", group);
     let mut several = false;
-    let mut less = |naive: &Group| {
+    let less = |naive: &Group| {
         let twin = |other: &&Group| {
             matches!(of(other).cell.offload.strategy, Strategy::Overlap(_))
                 && others(of(other)) == others(of(naive))

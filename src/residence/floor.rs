@@ -30,7 +30,7 @@ impl Offload {
         let kept = self.buffers().min(moving);
         let updates = updated != Updated::Nothing;
         let on_host = updates && self.optimizer == Memory::Host;
-        let stale = on_host || updated == Updated::Whole;
+        let stale = self.is_stale_after(updated);
         let leave = on_host || !self.keeps_gradients(micro_batches > 1, updates);
         let crossing = |crosses: bool, blocks: usize| if crosses { blocks } else { 0 };
         Copies {
@@ -40,6 +40,16 @@ impl Offload {
             backward_to_device: micro_batches * (moving - kept),
             gradients_to_device: (micro_batches - 1) * moving,
             gradients_to_host: micro_batches * moving + crossing(leave, resident),
+        }
+    }
+
+    /// Whether an update leaves slots with weights of before: not where it is on the device and changes a part of each block,
+    /// which it also writes into the slots.
+    pub fn is_stale_after(&self, updated: Updated) -> bool {
+        match updated {
+            Updated::Nothing => false,
+            Updated::Part => self.optimizer == Memory::Host,
+            Updated::Whole => true,
         }
     }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use itertools::Itertools;
 use miette::Result;
 
 use super::again::TryAgain;
@@ -102,12 +103,7 @@ impl<'a> Run<'a> {
 
     fn all(mut self) -> Result<Summary> {
         self.skip_elsewhere()?;
-        let wanted = |&(position, process): &(usize, usize)| {
-            !self.session.recipe.elsewhere.contains_key(&position)
-                && self.options.wants(self.rows[position][process].as_ref())
-                && self.is_due(position, process)
-        };
-        let todo: Vec<(usize, usize)> = self.in_turns().filter(wanted).collect();
+        let todo: Vec<(usize, usize)> = self.in_turns().collect();
         self.require_files(&todo)?;
         self.notice_missing();
         self.notice_untraced();
@@ -150,20 +146,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The turns, as cell and process from 0: first process 0 of every chosen cell, then process 1, and so on. A machine that
-    /// warms up or is disturbed meanwhile affects the processes of a cell and of its baseline alike.
+    /// What to measure here, as cell and process from 0: first process 0 of every chosen cell, then process 1, and so on. A
+    /// machine that warms up or is disturbed meanwhile affects the processes of a cell and of its baseline alike.
     fn in_turns(&self) -> impl Iterator<Item = (usize, usize)> {
-        let most = self.chosen.iter().map(|position| self.rows[*position].len()).max().unwrap_or(0);
-        (0..most).flat_map(move |process| {
-            let has = move |position: &&usize| process < self.rows[**position].len();
-            self.chosen.iter().filter(has).map(move |position| (*position, process))
-        })
-    }
-
-    /// Whether a process is to run: if the first process of a cell did not end well, the others only run on request.
-    fn is_due(&self, position: usize, process: usize) -> bool {
-        let first = self.rows[position][0].as_ref().filter(|row| !self.options.wants(Some(row)));
-        process == 0 || first.is_none_or(|row| row.status == Status::Ok)
+        let here =
+            self.chosen.iter().filter(|position| !self.session.recipe.elsewhere.contains_key(position));
+        let due = here.flat_map(|&position| {
+            self.options.due(&self.rows[position]).map(move |process| (position, process))
+        });
+        due.sorted_by_key(|(_, process)| *process)
     }
 
     fn label(&self, (position, process): (usize, usize)) -> Label {
@@ -233,15 +224,16 @@ impl<'a> Run<'a> {
         Ok(TurnEnd::Ran { well })
     }
 
-    /// Waits for this run's turn on all devices of a cell; `None` if the run is cancelled. It takes them in rising order, so
-    /// that no two runs wait for each other.
+    /// Waits for this run's turn on all devices of a cell; `None` if the run is cancelled. It takes them in the order of the
+    /// machine's devices, whatever the cell calls them, so that no two runs wait for each other.
     fn wait_for(&mut self, cell: &Cell, limit: Duration) -> Result<Option<Vec<Turn>>> {
         let Session { progress, locks, cancel, .. } = *self.session;
         let mut turns = Vec::new();
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        for device in cell.parallel.devices(cell.device_id()) {
+        let lock = |device: &DeviceId| DeviceLock::new(locks, &device.to_string(), visible.as_deref());
+        let devices = cell.parallel.devices(cell.device_id()).into_iter();
+        for (lock, device) in devices.map(|device| (lock(&device), device)).sorted() {
             let mut waiting = || progress.notice(&format!("waiting for another run on {device}"));
-            let lock = DeviceLock::new(locks, &device.to_string(), visible.as_deref());
             let turn = lock.take(limit, cancel, &mut waiting)?;
             match &turn {
                 Turn::Ours(_) => {}

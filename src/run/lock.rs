@@ -19,7 +19,7 @@ use super::again::TryAgain;
 const POLL: Duration = Duration::from_millis(50);
 
 /// The lock of one device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceLock {
     lock: PathBuf,
     queue: PathBuf,

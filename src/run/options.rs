@@ -57,11 +57,20 @@ impl Options {
                 || (self.stale && row.environment.build != build::SOURCES)
         })
     }
+
+    /// Which processes of a cell with these rows to measure, from 0: where the first one did not end well and stays, the others
+    /// have nothing to add.
+    pub fn due(&self, rows: &[Option<Row>]) -> impl Iterator<Item = usize> {
+        let ended_badly =
+            rows[0].as_ref().is_some_and(|row| row.status != Status::Ok && !self.wants(Some(row)));
+        (0..rows.len()).filter(move |process| !ended_badly && self.wants(rows[*process].as_ref()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::testing;
 
     #[test]
     fn cells_and_shard_narrow_each_other() {
@@ -71,6 +80,19 @@ mod tests {
         assert_eq!(options.choose(5).unwrap(), [1, 3, 4]);
         options.shard = Some("2/2".parse().unwrap());
         assert_eq!(options.choose(5).unwrap(), [1, 3]);
+    }
+
+    #[test]
+    fn after_a_bad_first_process_the_others_only_run_on_request() {
+        let cell = &testing::recipe().cells[0];
+        let row = |status| Some(Row::new(cell, &testing::environment(), status, String::new()));
+        let due = |options: &Options, rows: &[Option<Row>]| options.due(rows).collect::<Vec<_>>();
+        let options = Options::default();
+        assert_eq!(due(&options, &[None, None]), [0, 1]);
+        assert_eq!(due(&options, &[row(Status::Ok), row(Status::Failed), None]), [2]);
+        assert_eq!(due(&options, &[row(Status::Failed), None]), [0; 0]);
+        let retry = Options { retry_failed: true, ..Options::default() };
+        assert_eq!(due(&retry, &[row(Status::Failed), None, row(Status::Ok)]), [0, 1]);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::device::cuda::nccl;
 use crate::measure::{FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
-use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
 use crate::train::training::Results;
 use crate::words::DeviceId;
@@ -124,10 +123,11 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
         paths.insert(name.into(), way);
     }
     if cell.offload.moves() {
-        let slots = match cell.train.optimizer {
-            _ if !cell.train.mode.trains() => "filled in turn, forward after forward",
-            OptimizerConfig::None(_) => "blocks stay in them from one step to the next",
-            _ => "filled anew after each update",
+        let stale = || cell.offload.is_stale_after(cell.operators().updated(&cell.workload()));
+        let slots = match cell.train.mode.trains() {
+            false => "filled in turn, forward after forward",
+            true if stale() => "filled anew after each update",
+            true => "blocks stay in them from one step to the next",
         };
         paths.insert("slots".into(), slots.into());
     }

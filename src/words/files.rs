@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tempfile::Builder;
 
-/// Ending of a file that is still being written.
-const UNFINISHED: &str = ".tmp";
+/// How the name of a file begins and ends that is still being written. Files of others may end so, too.
+const UNFINISHED: [&str; 2] = [".writing-", ".tmp"];
 /// A file still unfinished after this long belongs to a run that is dead.
 pub const STALE: Duration = Duration::from_secs(24 * 3600);
 
@@ -26,7 +26,7 @@ pub fn regular(path: &Path) -> io::Result<Metadata> {
 /// Names a file or folder as unfinished.
 fn unfinished() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
-    builder.prefix(".writing-").suffix(UNFINISHED);
+    builder.prefix(UNFINISHED[0]).suffix(UNFINISHED[1]);
     builder
 }
 
@@ -107,12 +107,32 @@ pub fn remove_stale(folder: &Path) {
 /// Removes what was left unfinished longer ago than `age`.
 pub fn remove_unfinished(folder: &Path, age: Duration) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let unfinished = entry.file_name().to_string_lossy().ends_with(UNFINISHED);
+        let (name, [begin, end]) = (entry.file_name(), UNFINISHED);
+        let unfinished = name.to_str().is_some_and(|name| name.starts_with(begin) && name.ends_with(end));
         let since = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
         if unfinished && since.is_some_and(|since| since > age) {
             let path = entry.path();
             // Only tidiness: what cannot be removed disturbs nothing.
             let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files of users may end as those that the runner has not finished.
+    #[test]
+    fn only_own_unfinished_files_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["notes.tmp", ".writing-mine", ".writing-killed.tmp"] {
+            fs::write(folder.path().join(name), "words").unwrap();
+        }
+        fs::create_dir(folder.path().join("thesis.tmp")).unwrap();
+        remove_unfinished(folder.path(), Duration::ZERO);
+        let there = |name: &str| folder.path().join(name).exists();
+        assert!(["notes.tmp", ".writing-mine", "thesis.tmp"].into_iter().all(there));
+        assert!(!there(".writing-killed.tmp"));
     }
 }

@@ -98,6 +98,7 @@ fn ctrl_c_stops_cleanly_and_keeps_finished_rows() {
     send(Signal::SIGINT, run.id());
     let ended = Ended::from(run.wait_with_output().expect("the run ends"));
     ended.exits(130).says(&["2 measured", "interrupted"]);
+    assert!(place.results().join("report.html").is_file(), "what is finished is reported");
     assert_eq!(contents(&place.results().join("rows")), before, "no row is lost and none is made up");
     place.wait("the cell's end", || !cells.iter().any(|pid| alive(*pid)));
 }

@@ -92,6 +92,27 @@ fn an_adapter_is_saved_and_merged() {
         .replace("optimizer = { kind = \"adamw\", lr = 1e-2 }", "");
     place.write("merged.toml", &merged);
     place.runner(&["run", "merged.toml"]).exits(0).says(&["1 measured"]);
+    // Stages pack the same weights.
+    let stages = "[parallel.pipeline]\nstages = 2\nschedule = \"1f1b\"\nmicro_batches = 3\n";
+    let staged = save.replace("out/", "out/staged_");
+    place.write("staged.toml", &format!("{QLORA}{stages}{staged}"));
+    place.runner(&["run", "staged.toml"]).exits(0).says(&["1 measured"]);
+    let [one, staged] = ["merged", "staged_merged"].map(|folder| {
+        let path = place.path().join("out").join(folder).join("model.safetensors");
+        std::fs::read(path).expect("saved weights")
+    });
+    assert_eq!(one.len(), staged.len());
+    // fp32 numbers behind a header of the same length.
+    let numbers = |bytes: &[u8]| -> Vec<f32> {
+        bytes[bytes.len() % 4..]
+            .chunks_exact(4)
+            .map(|four| f32::from_le_bytes(four.try_into().expect("four")))
+            .collect()
+    };
+    let (one, staged) = (numbers(&one), numbers(&staged));
+    let header = one.len() / 2;
+    let apart = one[header..].iter().zip(&staged[header..]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-3, "{apart}");
 }
 
 #[test]

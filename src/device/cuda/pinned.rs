@@ -89,7 +89,7 @@ impl PinnedArena {
 /// Zeroes the block, so that every later read is defined. One core zeroes some 6 GB/s: the 26 GB of a 7B model
 /// would take it seconds.
 fn zero(memory: &mut [MaybeUninit<u8>]) {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = rayon::current_num_threads();
     // A thread for each 64 MiB.
     let share = memory.len().div_ceil(threads).max(64 << 20);
     std::thread::scope(|scope| {

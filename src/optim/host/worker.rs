@@ -55,7 +55,8 @@ impl Worker {
     pub fn new(rule: HostRule, room: Room) -> Self {
         let (queue, jobs) = channel::<Message>();
         let busy = Arc::new(AtomicU64::new(0));
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // Those of the process: of several ranks each has its share of the cores.
+        let threads = rayon::current_num_threads();
         let pool = ThreadPoolBuilder::new()
             .num_threads(threads.saturating_sub(FREE_THREADS).max(1))
             .thread_name(|i| format!("optimizer-{i}"))

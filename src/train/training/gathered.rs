@@ -27,7 +27,7 @@ impl<N: Build> Training<'_, N> {
         if group.rank() != FIRST {
             for Entry { name, .. } in &own.entries {
                 let residence = &mut self.step.as_mut().expect("begun").stage.residence;
-                let bytes = residence.value(name).as_bytes().to_vec();
+                let bytes = residence.dense(name).as_bytes().to_vec();
                 group.send(name.clone(), FIRST, bytes).wait();
             }
             return;
@@ -37,10 +37,9 @@ impl<N: Build> Training<'_, N> {
             let names: Vec<String> = serde_json::from_slice(names).expect("written by a rank of this build");
             for name in names {
                 let entry = all.entries.iter().find(|entry| entry.name == name).expect("of the model");
-                let shape = entry.stored_shape();
-                let count = shape.iter().product::<usize>() * entry.dtype.size();
+                let count = entry.shape.iter().product::<usize>() * entry.dtype.size();
                 let bytes = group.receive(name.clone(), rank, count).wait();
-                let value = TensorData::from_bytes_vec(bytes, shape, entry.dtype);
+                let value = TensorData::from_bytes_vec(bytes, entry.shape.clone(), entry.dtype);
                 // Two ranks have a tied embedding.
                 if own.entries.iter().all(|entry| entry.name != name) {
                     self.elsewhere.insert(name, value);

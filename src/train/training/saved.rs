@@ -34,10 +34,12 @@ impl<N: Build> Training<'_, N> {
         }
     }
 
-    /// Goes on from `standing`; the network and the feed already do. `restore` fills in the state of optimizer and scaler.
+    /// Goes on from `standing`; the network and the feed already do. `restore` fills in the state of optimizer and scaler,
+    /// which is that of the last update: a phase that ends there has not been left.
     pub fn resume(&mut self, standing: &Standing, restore: &mut Visit) {
-        if self.cell.tuning.phase(standing.updates) != self.cell.tuning.phase(0) {
-            self.make(self.cell, standing.updates);
+        let last = standing.updates.saturating_sub(1);
+        if self.cell.tuning.phase(last) != self.cell.tuning.phase(0) {
+            self.make(self.cell, last);
             self.make_states();
         }
         let step = self.step.as_mut().expect("begun");
