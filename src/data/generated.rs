@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::words::WORDS;
 use super::{Split, random_stream};
+use crate::words::text::fnv1a;
 
 /// Of this many stories, one is for validation and one for testing.
 const CLASSES: u64 = 20;
@@ -51,12 +52,8 @@ pub fn paragraphs(stories: &[String], seed: u64, split: Split) -> Vec<String> {
 }
 
 fn split_of(story: &str) -> Split {
-    // FNV-1a: fixed for all time, unlike the standard library's hash.
-    let hash = story
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     // A low bit of FNV depends on the lower bits alone.
-    match (hash >> 32) % CLASSES {
+    match (fnv1a(story) >> 32) % CLASSES {
         0 => Split::Valid,
         1 => Split::Test,
         _ => Split::Train,

@@ -146,7 +146,7 @@ impl State for Moments {
             return p;
         }
         if cpu::takes(&p) && cpu::takes(&g) {
-            let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+            let clip = size.clip_on_host();
             let [p, m, v] = cpu::update::adamw([p, g, m, v], rule.step(Some(*steps), size.rate), clip);
             *moments = Some((m, v));
             return p;

@@ -145,6 +145,11 @@ pub struct StepSize {
 impl StepSize {
     /// The learning rate as configured, no clipping, and nothing skipped.
     pub const FULL: Self = Self { rate: 1.0, clip: None, applied: None, seed: 0 };
+
+    /// The factor of the gradients as a number; waits for it.
+    pub fn clip_on_host(&self) -> f32 {
+        self.clip.clone().map_or(1.0, |clip| clip.into_scalar())
+    }
 }
 
 /// How parameters are updated.

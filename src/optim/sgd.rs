@@ -77,7 +77,7 @@ impl State for Momentum {
         }
         if cpu::takes(&p) && cpu::takes(&g) {
             let [lr, momentum, weight_decay] = [lr, *momentum, *weight_decay].map(|x| x as f32);
-            let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+            let clip = size.clip_on_host();
             let step = cpu_kernels::sgd::SgdStep { lr, momentum, weight_decay, clip };
             let (p, after) = cpu::update::sgd(p, g, m.take(), step);
             *m = after;

@@ -13,6 +13,7 @@ use super::source::Source;
 use super::split::Split;
 use super::tuning::{Method, VirtualTokens};
 use crate::ops::nf4::carriers;
+use crate::words::text::fnv1a;
 
 /// What a parameter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,11 +159,5 @@ impl Table {
 
 /// The id of a parameter, which follows from its name: that of a block which is made anew is the same.
 pub fn id(name: &str) -> ParamId {
-    ParamId::from(hash(name))
-}
-
-/// A number that follows from a name: FNV-1a.
-pub fn hash(name: &str) -> u64 {
-    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, add)
+    ParamId::from(fnv1a(name))
 }

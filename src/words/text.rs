@@ -1,4 +1,4 @@
-//! Numbers, settings and tables for a reader: three significant digits and a unit.
+//! Numbers, settings and tables for a reader: three significant digits and a unit. And what follows from a text.
 
 use std::fmt::Display;
 
@@ -179,6 +179,12 @@ pub fn argument(word: impl Display) -> String {
         true => word,
         false => format!("'{}'", word.replace('\'', r"'\''")),
     }
+}
+
+/// A number that follows from a text, FNV-1a: fixed for all time, unlike the standard library's hash.
+pub fn fnv1a(text: &str) -> u64 {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, add)
 }
 
 /// Two digits a byte.

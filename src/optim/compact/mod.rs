@@ -175,7 +175,7 @@ impl State for Compact {
             return p;
         }
         let step = rule.step(Some(*steps), size.rate);
-        let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+        let clip = size.clip_on_host();
         let [mut p, g, mut m, mut v] = [p, g, m, v].map(|tensor| cpu::contiguous(flex(tensor)));
         let (p_type, g_type) = (p.dtype(), g.dtype());
         let target = Target::Tensors { p: (p_type, cpu::bytes_mut(&mut p)), g: (g_type, g.bytes()) };

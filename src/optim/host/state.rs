@@ -54,7 +54,7 @@ impl HostStep {
 impl Work {
     /// A step of this size; waits for the norm of the gradients where they are clipped.
     pub fn step(size: &StepSize) -> Self {
-        let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+        let clip = size.clip_on_host();
         Self::Step(HostStep { rate: size.rate, clip, seed: size.seed })
     }
 }

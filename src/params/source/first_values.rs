@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Init;
 use crate::device;
 use crate::ops::dropout::mix;
-use crate::params::table::hash;
+use crate::words::text::fnv1a;
 
 /// First values of the model's own parameters, from the device's stream.
 pub(super) fn random<const D: usize>(
@@ -27,7 +27,7 @@ pub(super) fn random<const D: usize>(
 
 /// First values of an adapter's parameter in a row, which its name and the seed alone decide.
 pub(super) fn drawn(name: &str, seed: u32, elements: usize, init: Init) -> TensorData {
-    let mut random = ChaCha8Rng::seed_from_u64(mix(hash(name) ^ u64::from(seed)));
+    let mut random = ChaCha8Rng::seed_from_u64(mix(fnv1a(name) ^ u64::from(seed)));
     let mut uniform = || random.random::<f64>();
     let mut value = || match init {
         Init::Constant(value) => value,
