@@ -15,7 +15,7 @@ use crate::device::trace::{self, Activity, Summary, read_chrome_trace};
 use crate::residence::Strategy;
 use crate::words::text::{and, seconds};
 
-/// So many timelines are in every document; the others are details.
+/// So many timelines are in every document, each of another method; the others are details.
 const SHOWN: usize = 2;
 /// The timeline of a device this busy on a single stream would have one colour.
 const BUSY: f64 = 0.95;
@@ -225,11 +225,13 @@ pub fn elements(
         let mut first = timelines.drawn.iter_mut().find_map(|timeline| timeline.chart.as_mut());
         first.iter_mut().filter(|_| !compared).for_each(|chart| chart.caption.push_str(LANES));
         out.push(Element::Table(table));
-        let mut drawn = 0;
+        // Of different methods.
+        let mut drawn = BTreeSet::new();
         for timeline in timelines.drawn {
-            let name = comparison.title(&comparison.lines[timeline.line]);
-            drawn += usize::from(timeline.chart.is_some());
-            let to = if drawn <= shown { &mut out } else { &mut details };
+            let line = &comparison.lines[timeline.line];
+            let name = comparison.title(line);
+            let is_shown = timeline.chart.is_some() && drawn.len() < shown && drawn.insert(line.method);
+            let to = if is_shown { &mut out } else { &mut details };
             to.extend(timeline.chart.map(Element::Figure));
             details.push(Element::Table(timeline.profile.table(&name)));
             details.extend(timeline.profile.top_kernels(TOP_KERNELS).map(Element::Table));

@@ -8,7 +8,7 @@ use super::differences::{are_of_one_build, is_slower};
 use super::labels::FEW;
 use super::pareto;
 use super::table::{Comparison, Group};
-use crate::measure::RankRecord;
+use crate::measure::{Measurement, RankRecord};
 use crate::row::Row;
 use crate::words::Bytes;
 use crate::words::text::{names, percent, ratio, sentence, verb};
@@ -18,6 +18,8 @@ use crate::words::text::{names, percent, ratio, sentence, verb};
 pub const NEAR: f64 = 1.1;
 /// A step that is longer by less is as long to a reader, also where the difference is no chance.
 const SAME: f64 = 1.01;
+/// A run whose steps took longer by more in the mean than in the median has waited.
+const WAITED: f64 = 1.05;
 /// Methods to choose among by the free memory.
 const CHOICES: usize = 4;
 /// What saves less than this share of the memory is no choice: nobody has just that much.
@@ -131,7 +133,13 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
         }
     };
     // A sampler's tokens are counted over the whole run, and its steps one by one.
-    let of_run = if time == "step_s_median" { "" } else { " over the whole run" };
+    let of_run = match time == "step_s_median" {
+        false => " over the whole run",
+        true if waits(comparison, fastest) => {
+            " over the whole run, in which the device also waited for its host"
+        }
+        true => "",
+    };
     let first = sentence(&format!(
         "{among}{at}{what}: {} {of_what}, {} tokens a second{of_run}, in {}{}.",
         written(time, fastest),
@@ -180,6 +188,16 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
     };
     let take = sentence(&format!("{on}take {chosen}.{unlike}"));
     vec![first, second, take]
+}
+
+/// Whether steps on a GPU took clearly longer over the whole run than their median by device events says.
+fn waits(comparison: &Comparison, group: &Group) -> bool {
+    let of_run = |measured: &Measurement| Some(measured.run_seconds? / measured.step.seconds.len() as f64);
+    let line = &comparison.lines[group.lines[0]];
+    let on_gpu = line.row.is_some_and(|row| !row.is_on_cpu());
+    line.measured()
+        .filter(|_| on_gpu)
+        .is_some_and(|m| of_run(m).is_some_and(|of_run| of_run > WAITED * m.step.median))
 }
 
 /// `9.12 GiB of tensors (10.1 GiB by the driver)`, of written columns.
