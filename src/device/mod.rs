@@ -92,6 +92,9 @@ impl Ceilings {
     }
 }
 
+/// What an estimate of few bytes may be low.
+const LEAST_ROOM: u64 = 1 << 20;
+
 impl DeviceId {
     /// Every device of this machine.
     pub fn all() -> Vec<Self> {
@@ -153,14 +156,16 @@ impl DeviceId {
 
     /// The part of a limit that tensors can have for certain, by their estimate. The context takes some of the limit, pools
     /// hold more than is in use, near a limit 3 to 10 % more (rows of an H200 whose tensors take at least 70 % of theirs), and
-    /// an estimate may be 3 % low.
+    /// an estimate may be 3 % low, or 1 MiB.
     pub fn room(self, limit: u64) -> u64 {
-        limit.saturating_sub(self.context_bytes()) / 113 * 100
+        let tensors = limit.saturating_sub(self.context_bytes());
+        (tensors / 113 * 100).min(tensors.saturating_sub(LEAST_ROOM))
     }
 
-    /// The least limit with room for so many bytes of tensors.
+    /// The least limit with room for so many bytes of tensors, as [`room`](Self::room) has it.
     pub fn limit_for(self, tensors: u64) -> u64 {
-        tensors.div_ceil(100).saturating_mul(113).saturating_add(self.context_bytes())
+        let share = tensors.div_ceil(100).saturating_mul(13);
+        tensors.saturating_add(share.max(LEAST_ROOM)).saturating_add(self.context_bytes())
     }
 
     /// Has the backend allocate what it keeps until the process ends (threads, packing buffers), so that a

@@ -122,7 +122,7 @@ impl ReportConfig {
                 return Err(source.at(
                     span("baseline"),
                     "`report.baseline` matches no cell of the grid".into(),
-                    "use values that the grid has".into(),
+                    "use values that the grid has; for a grid of [on_cpu], write [on_cpu.report]".into(),
                 ));
             }
         }

@@ -14,8 +14,8 @@ pub fn schema() -> Value {
     let mut root = section("");
     let properties = root["properties"].as_object_mut().expect("an object");
     properties.extend([(GRID.into(), grid()), (LADDER.into(), ladder())]);
-    let on_cpu = closed(properties.clone());
     properties.extend(header());
+    let on_cpu = closed(properties.clone());
     let doc = "Sections that take the place of the recipe's own where it runs on a CPU.";
     properties.insert(ON_CPU.into(), described(on_cpu, doc));
     root["$schema"] = "http://json-schema.org/draft-07/schema#".into();

@@ -66,6 +66,7 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
         out.push_str(&format!("{key}: {} in a, {} in b\n", a.values(key), b.values(key)));
     }
     out.push_str(&format!("each value: a, b, b/a\n{}\n", ruled(&table)));
+    out.push_str(&losses(&a, &b, &both));
     out.push_str(&caveat(&a, &b, &both));
     for (i, _) in lines.iter().filter(|(_, j)| j.is_none()) {
         out.push_str(&format!("only in a: {}\n", a.cell_name(*i)));
@@ -74,6 +75,32 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
         out.push_str(&format!("only in b: {}\n", b.cell_name(j)));
     }
     Ok(out)
+}
+
+/// Whether the cells that both sides measured had the same loss in every step, to the last digit.
+fn losses(a: &Compared, b: &Compared, both: &[(usize, usize)]) -> String {
+    let of = |side: &Compared, line: usize| side.comparison.lines[line].measured().map(|m| m.loss.clone());
+    // The first step that differs, and the largest difference as a share of the loss.
+    let apart = |&(i, j): &(usize, usize)| {
+        let (x, y) = (of(a, i)?, of(b, j)?);
+        let unlike = x.iter().zip(&y).position(|(x, y)| x.to_bits() != y.to_bits());
+        let first = unlike.or((x.len() != y.len()).then_some(x.len().min(y.len())));
+        let most = x.iter().zip(&y).map(|(x, y)| ((y - x) / x).abs()).fold(0.0, f64::max);
+        Some((i, first.map(|step| step + 1), most))
+    };
+    let all: Vec<(usize, Option<usize>, f64)> = both.iter().filter_map(apart).collect();
+    let unlike: Vec<_> = all.iter().filter_map(|(i, step, most)| Some((i, (*step)?, most))).collect();
+    let (count, equal) = (all.len(), all.len() - unlike.len());
+    match unlike.iter().max_by(|x, y| x.2.total_cmp(y.2)) {
+        _ if count == 0 => String::new(),
+        None => format!("losses: equal to the last digit in {}\n", text::counted(count, "cell")),
+        Some((i, step, most)) => format!(
+            "losses: equal to the last digit in {equal} of {}; furthest apart, by {most:.1e} of itself and from step {step} on, in \
+             {}\n",
+            text::counted(count, "cell"),
+            a.cell_name(**i)
+        ),
+    }
 }
 
 /// What a ratio of times may also come from: other builds, and processes that differ.
@@ -211,6 +238,25 @@ mod tests {
         assert!(line(": level 1 ").contains("30.0 ms  oom  –"), "{text}");
         assert!(text.contains("b: new (A GPU)"), "{text}");
         line("only in b: 16×128, hidden size 512: level 0.5");
+    }
+
+    #[test]
+    fn losses_are_equal_to_the_last_digit_or_how_far_apart() {
+        let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 1]\n");
+        let with = |losses: [&[f64]; 2]| -> Vec<Row> {
+            let rows = recipe.cells.iter().zip(losses).map(|(cell, losses)| {
+                let mut row = ok_row(cell, 0.01, 0.02, 1 << 20);
+                row.measurement.as_mut().expect("a measurement").loss = losses.to_vec();
+                row
+            });
+            rows.collect()
+        };
+        let (a, b) = (with([&[4.0, 3.0, 2.0], &[4.0, 3.5]]), with([&[4.0, 3.0, 2.0], &[4.0, 3.5]]));
+        let text = |b: &[Row]| compare(("a", &recipe, &a), ("b", &recipe, b)).expect("cells in common");
+        assert!(text(&b).contains("losses: equal to the last digit in 2 cells\n"));
+        let text = text(&with([&[4.0, 3.0, 2.0002], &[4.0, 3.5]]));
+        let says = "losses: equal to the last digit in 1 of 2 cells; furthest apart, by 1.0e-4 of itself and from step 3 on, in";
+        assert!(text.contains(says), "{text}");
     }
 
     #[test]

@@ -95,8 +95,9 @@ fn elements(
     ];
     let details = details.into_iter().flatten().collect();
     out.push(Element::heading("To reproduce it"));
-    out.push(Element::Code { text: format!("runner run {}", argument(comparison.recipe.path.display())) });
-    out.push(Element::heading("The recipe"));
+    let name = comparison.recipe.path.file_name().unwrap_or_default().display();
+    out.push(Element::Code { text: format!("runner run {}", argument(&name)) });
+    out.push(Element::paragraph(format!("{name} is this recipe, with what --set changed:")));
     out.push(Element::Code { text: comparison.recipe.text.trim_end().into() });
     (whole(out), details)
 }

@@ -66,7 +66,10 @@ impl States {
     /// The states of a cell that saves one every so many steps into a folder.
     pub fn of(cell: &Cell, (folder, every): (PathBuf, usize)) -> Self {
         let inputs = Contents::new(&|_| ()).inputs(cell);
-        Self { folder, every, cell: key(&cell.to_json(), &cell.device_id().info().name, &inputs) }
+        // How long it may take changes no number: a cell that was ended too early goes on with more time.
+        let mut trained = cell.clone();
+        trained.measure.timeout = 1.0;
+        Self { folder, every, cell: key(&trained.to_json(), &cell.device_id().info().name, &inputs) }
     }
 
     /// What is called as states are, with their steps.
