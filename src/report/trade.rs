@@ -224,9 +224,10 @@ fn unlike(comparison: &Comparison, candidates: &[&Group]) -> String {
     }
 }
 
-/// How many times the fastest group's time the baseline takes, where it is one of the candidates.
+/// How many times the fastest group's time its baseline takes, where that is one of the candidates.
 fn against_baseline(comparison: &Comparison, candidates: &[&Group], fastest: &Group) -> Option<String> {
-    let base = candidates.iter().find(|group| comparison.is_baseline(group.lines[0]))?;
+    let base = fastest.lines.iter().find_map(|&line| comparison.lines[line].baseline)?;
+    let base = candidates.iter().find(|group| group.lines.contains(&base))?;
     let time = |group: &Group| comparison.of_group(pareto::time(comparison), group);
     let (name, times) = (comparison.said(base.method), ratio(time(base)? / time(fastest)?));
     is_slower(comparison, base, fastest).then(|| format!("The baseline, {name}, takes {times} that time."))
