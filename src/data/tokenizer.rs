@@ -169,7 +169,7 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// `eos_token` of `tokenizer_config.json`, else `eos_token_id` of `generation_config.json`.
+    /// `eos_token` of `tokenizer_config.json`, else what [`generation_end`] says.
     fn end(&self, folder: &Path) -> Result<Option<u32>, DataError> {
         let file = folder.join(SPECIAL_TOKENS[0]);
         let config = read_json(&file)?;
@@ -185,12 +185,14 @@ impl Tokenizer {
     }
 }
 
-/// The token that ends a text by `eos_token_id` of a model folder's `generation_config.json`.
+/// The token that ends a text by `eos_token_id` of a model folder's `generation_config.json`, or of its `config.json` where
+/// that file is not there.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub fn generation_end(folder: &Path) -> Result<Option<u32>, DataError> {
-    let config = read_json(&folder.join(SPECIAL_TOKENS[1]))?;
+    let files = [SPECIAL_TOKENS[1], "config.json"].map(|name| folder.join(name));
+    let config = files.iter().find(|file| file.exists()).map_or(Ok(Value::Null), |file| read_json(file))?;
     let id = &config["eos_token_id"];
     // Several tokens may end a text; the first is the main one.
     let id = id.as_u64().or_else(|| id[0].as_u64());

@@ -113,7 +113,7 @@ section! {
             .default(Nothing)
             .reads(&[("", "host limit {}")])
             .without("no host memory limit"),
-        /// Whether to count the gradients of one more step, after the last, by their size.
+        /// Whether to count the gradients of one more micro-batch, after the last step, by their size.
         pub gradient_histogram: bool = Key::flag(false),
         /// Seconds after which a cell is ended and becomes a `failed` row.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(3600.0)).unsaid(),

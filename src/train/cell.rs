@@ -118,12 +118,6 @@ fn run<K: Kind<Network: Build>>(
     let gradient_norm = if proves { training.gradient_norm() } else { None };
     // The row of a cell whose blocks move has what crossed the bus. A graph's has not: a recording shows launches.
     let crosses = cell.offload.moves() && id != DeviceId::Cpu && !cell.train.graph;
-    // All ranks take the step, and the first writes its trace.
-    let own = trace.filter(|_| world.rank() == 0);
-    let mut crossings = if trace.is_some() || crosses { training.record(own) } else { Vec::new() };
-    if cell.train.graph {
-        crossings.clear();
-    }
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
     let ranks = together(world, &groups, &mut measured, traffic, training.of_stages());
@@ -131,6 +125,12 @@ fn run<K: Kind<Network: Build>>(
     measured.noted.drain(..apart.min(measured.noted.len()));
     let feature_distance =
         cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
+    // One more step, after everything that is measured. All ranks take it, and the first writes its trace.
+    let own = trace.filter(|_| world.rank() == 0);
+    let mut crossings = if trace.is_some() || crosses { training.record(own) } else { Vec::new() };
+    if cell.train.graph {
+        crossings.clear();
+    }
     let results = training.into_results();
     // A cell that could not save its weights can go on from its last state to save them.
     if let Some(Err(e)) = states.filter(|_| unsaved.is_empty()).map(|states| states.remove()) {
@@ -160,7 +160,10 @@ fn save_trained<N: Build>(run: &mut Run<'_, N>, folders: &Folders, groups: &Grou
     // All replicas have the same weights, and the rank of the first stage has gathered all of them.
     if groups.replicas.place() == 0 && groups.pipeline.place() == 0 {
         folders.weights.iter().for_each(|folder| run.save(folder, Saved::Weights, Training::write_model));
-        folders.adapter.iter().for_each(|folder| run.save(folder, Saved::Adapter, Training::write_adapter));
+        let base = run.cell.model.weights_folder();
+        if let Some(folder) = &folders.adapter {
+            run.save(folder, Saved::Adapter, |training, folder| training.write_adapter(folder, base));
+        }
     }
     // The first rank may write for longer than ranks wait for each other.
     run.world.all().broadcast_when_ready("end of saving", 0, Vec::new()).wait();

@@ -67,7 +67,7 @@ impl<'r, N: Build> Run<'r, N> {
         &mut self,
         folder: &Path,
         saved: Saved,
-        write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>,
+        write: impl FnOnce(&mut Training<'r, N>, &Path) -> std::io::Result<()>,
     ) {
         if self.world.rank() > 0 {
             return self.training.give_shares();

@@ -61,8 +61,9 @@ impl<N: Build> Training<'_, N> {
             .map_err(io::Error::other)
     }
 
-    /// Writes what the tuning method adds to the model, in PEFT's layout.
-    pub fn write_adapter(&mut self, folder: &Path) -> io::Result<()> {
+    /// Writes what the tuning method adds to the model, in PEFT's layout. `base`: the folder of the model, which is not that of
+    /// the first weights where the cell goes on from a state.
+    pub fn write_adapter(&mut self, folder: &Path, base: Option<&Path>) -> io::Result<()> {
         let Cell { tuning, model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
         let table = self.table();
@@ -70,7 +71,7 @@ impl<N: Build> Training<'_, N> {
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let mut value = |name: &str| gathered(name, elsewhere, residence, ranks);
         let peft_type = tuning.peft_type().expect("checked: PEFT has the method");
-        peft_type.write(folder, (model.weights_folder(), layout), &table, &mut value)
+        peft_type.write(folder, (base, layout), &table, &mut value)
     }
 
     /// Writes the model for Hugging Face's programs and `runner generate`; what the tuning method adds is merged into the
