@@ -171,6 +171,20 @@ fn a_probe_leaves_features_where_they_are_and_full_tuning_does_not() {
     assert!(!report.is_empty());
 }
 
+/// The traced step is one more update, which nothing that is measured may see.
+#[test]
+fn a_trace_changes_no_result() {
+    let measured = |trace: &[&str]| {
+        let place = Place::new(&TOPICS.replace("warmup = 1", "warmup = 1\ngradient_histogram = true"));
+        place.runner(&[&["run", "recipe.toml"], trace].concat()).exits(0);
+        let row = place.rows().remove(0);
+        ["feature_distance", "gradient_histogram"].map(|key| row["measurement"][key].clone())
+    };
+    let without = measured(&[]);
+    assert!(without.iter().all(|value| !value.is_null()));
+    assert_eq!(measured(&["--trace"]), without);
+}
+
 #[test]
 fn what_does_not_fit_is_refused_with_what_to_write() {
     let refused = |recipe: &str, parts: &[&str]| {
