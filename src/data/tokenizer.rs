@@ -191,8 +191,8 @@ impl Tokenizer {
 /// # Errors
 /// When the file cannot be read.
 pub fn generation_end(folder: &Path) -> Result<Option<u32>, DataError> {
-    let files = [SPECIAL_TOKENS[1], "config.json"].map(|name| folder.join(name));
-    let config = files.iter().find(|file| file.exists()).map_or(Ok(Value::Null), |file| read_json(file))?;
+    let generation = folder.join(SPECIAL_TOKENS[1]);
+    let config = read_json(&if generation.exists() { generation } else { folder.join("config.json") })?;
     let id = &config["eos_token_id"];
     // Several tokens may end a text; the first is the main one.
     let id = id.as_u64().or_else(|| id[0].as_u64());

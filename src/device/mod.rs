@@ -164,8 +164,8 @@ impl DeviceId {
 
     /// The least limit with room for so many bytes of tensors, as [`room`](Self::room) has it.
     pub fn limit_for(self, tensors: u64) -> u64 {
-        let share = tensors.div_ceil(100).saturating_mul(13);
-        tensors.saturating_add(share.max(LEAST_ROOM)).saturating_add(self.context_bytes())
+        let pools = tensors.div_ceil(100).saturating_mul(113);
+        pools.max(tensors.saturating_add(LEAST_ROOM)).saturating_add(self.context_bytes())
     }
 
     /// Has the backend allocate what it keeps until the process ends (threads, packing buffers), so that a

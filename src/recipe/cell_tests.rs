@@ -90,3 +90,13 @@ fn segments_within_a_recomputed_stage_are_computed_twice() {
         assert!((more - forwards).abs() < 1e-9, "{stages} stages, segments of {blocks}: {more}");
     }
 }
+
+/// Whatever the rounding: the least limit with room for so many bytes has room for them.
+#[test]
+fn the_least_limit_has_room() {
+    for id in [DeviceId::Cpu, DeviceId::Cuda(0)] {
+        for bytes in [0, 1, 99, 100_001, 8 << 20, (8 << 20) + 1, 1_234_567_891, 79 << 30] {
+            assert!(id.room(id.limit_for(bytes)) >= bytes, "{bytes} on {id}");
+        }
+    }
+}

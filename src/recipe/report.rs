@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::diagnostic::{RecipeError, Source};
 use super::{Cell, keys};
-use crate::words::{Settings, nearest, settings};
+use crate::words::{Settings, nearest};
 
 /// `[report]`
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -51,17 +51,16 @@ pub struct Published {
 }
 
 impl ReportConfig {
-    /// Each published result must be of a cell, on a GPU or on a CPU. With `--set` the cells are not those of the file, and
-    /// any may be missing.
+    /// Each published result must be of one of these cells.
     pub(super) fn check_published<'c>(
         &self,
         cells: impl IntoIterator<Item = &'c Cell>,
         source: &Source,
     ) -> Result<(), RecipeError> {
-        if self.published.is_empty() || source.is_set() {
+        if self.published.is_empty() {
             return Ok(());
         }
-        let cells: Vec<Settings> = cells.into_iter().map(|cell| settings(&cell.to_json())).collect();
+        let cells: Vec<Settings> = cells.into_iter().map(Cell::settings).collect();
         let of_none = |of: &&Published| !cells.iter().any(|cell| matches(cell, &of.cell));
         let Some(of_none) = self.published.iter().find(of_none) else { return Ok(()) };
         let names = of_none.cell.iter().map(|(key, value)| format!("{key} = {value}")).join(", ");

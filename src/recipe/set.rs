@@ -73,11 +73,6 @@ impl FromStr for Setting {
 }
 
 impl Source {
-    /// Whether `--set` has settings in it.
-    pub(super) fn is_set(&self) -> bool {
-        self.find(&format!("[[{SET}]]")).is_some()
-    }
-
     /// This recipe with settings in place of its own; of several for one key the last counts.
     #[must_use]
     pub fn with(mut self, settings: &[Setting]) -> Self {
@@ -99,14 +94,15 @@ impl Source {
     }
 }
 
-/// The recipe's root with all settings in place, and those that each cell of the grid takes again.
+/// The recipe's root with all settings in place, and those that each cell of the grid takes again; `None` where nothing is
+/// set.
 ///
 /// # Errors
 /// Text that is not TOML, or a setting whose key goes through a value.
-pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Combination<'_>), RecipeError> {
+pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Option<Combination<'_>>), RecipeError> {
     let mut root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
     let mut of_cells = Combination::new();
-    let Some((name, tables)) = root.get_mut().remove_entry(SET) else { return Ok((root, of_cells)) };
+    let Some((name, tables)) = root.get_mut().remove_entry(SET) else { return Ok((root, None)) };
     let wrong = |span| {
         let help = "write [[set]] followed by lines such as \"train.batch_size\" = 4";
         source.at(Some(span), format!("`{SET}` must be a list of tables"), help.into())
@@ -131,7 +127,7 @@ pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Combinatio
             }
         }
     }
-    Ok((root, of_cells))
+    Ok((root, Some(of_cells)))
 }
 
 /// Removes an axis that the grid has as a quoted key; a nested one has its value replaced.

@@ -78,14 +78,15 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
 }
 
 /// Whether the cells that both sides measured had the same loss in every step, to the last digit.
-fn losses(a: &Compared, b: &Compared, both: &[(usize, usize)]) -> String {
-    let of = |side: &Compared, line: usize| side.comparison.lines[line].measured().map(|m| m.loss.clone());
+fn losses<'a>(a: &Compared<'a>, b: &Compared<'a>, both: &[(usize, usize)]) -> String {
+    let of =
+        |side: &Compared<'a>, line: usize| side.comparison.lines[line].measured().map(|m| m.loss.as_slice());
     // The first step that differs, and the largest difference as a share of the loss.
     let apart = |&(i, j): &(usize, usize)| {
         let (x, y) = (of(a, i)?, of(b, j)?);
-        let unlike = x.iter().zip(&y).position(|(x, y)| x.to_bits() != y.to_bits());
+        let unlike = x.iter().zip(y).position(|(x, y)| x.to_bits() != y.to_bits());
         let first = unlike.or((x.len() != y.len()).then_some(x.len().min(y.len())));
-        let most = x.iter().zip(&y).map(|(x, y)| ((y - x) / x).abs()).fold(0.0, f64::max);
+        let most = x.iter().zip(y).map(|(x, y)| ((y - x) / x).abs()).fold(0.0, f64::max);
         Some((i, first.map(|step| step + 1), most))
     };
     let all: Vec<(usize, Option<usize>, f64)> = both.iter().filter_map(apart).collect();

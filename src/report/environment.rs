@@ -47,14 +47,15 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
             all_counted(comparison.lines.iter().map(|line| line.cell.measure.warmup), "warm-up step"),
             and([all_counted(steps, "measured step"), of_epochs].into_iter().filter(|text| !text.is_empty()))
         ),
-        match comparison.having("backward_s_median").next() {
-            None => "A step is a forward (batch to loss). ",
-            Some(_) => {
-                "Forward (batch to loss), backward (loss to gradients) and the optimizer's update are timed separately. "
+        format!(
+            "{} A time is the median of the measured steps; of a cell with several processes, the median of theirs.",
+            match comparison.lines.iter().any(|line| line.cell.train.mode.trains()) {
+                true => {
+                    "Forward (batch to loss), backward (loss to gradients) and the optimizer's update are timed separately."
+                }
+                false => "A step is a forward (batch to loss).",
             }
-        }
-        .to_string()
-            + "A time is the median of the measured steps; of a cell with several processes, the median of theirs.",
+        ),
         match rows.iter().any(|row| !row.is_on_cpu()) {
             false => "Peak memory is the most bytes live at any moment of any step, above what the process held \
                       before the network was built; every allocation is counted, so it is exact and excludes \

@@ -157,6 +157,11 @@ impl<'a> Run<'a> {
         due.sorted_by_key(|(_, process)| *process)
     }
 
+    /// Whether a cell's first process did not end well: the others are not measured then.
+    fn first_ended_badly(&self, position: usize) -> bool {
+        self.rows[position][0].as_ref().is_some_and(|row| row.status != Status::Ok)
+    }
+
     fn label(&self, (position, process): (usize, usize)) -> Label {
         let of = self.rows[position].len();
         Label { process: (of > 1).then_some((process + 1, of)), ..self.labels[position].clone() }
@@ -166,7 +171,7 @@ impl<'a> Run<'a> {
     fn turn(&mut self, (position, process): (usize, usize)) -> Result<TurnEnd> {
         let Session { recipe, store, executor, progress, environment, trace, cancel, .. } = *self.session;
         let (cell, label) = (&recipe.cells[position], &self.label((position, process)));
-        if process > 0 && self.rows[position][0].as_ref().is_some_and(|row| row.status != Status::Ok) {
+        if process > 0 && self.first_ended_badly(position) {
             return Ok(TurnEnd::MeasuredElsewhere);
         }
         if cancel.load(Relaxed) {
@@ -266,8 +271,7 @@ impl<'a> Run<'a> {
         let mut all = 0;
         for position in self.chosen {
             let rows = &self.rows[*position];
-            // A cell that has not ended well is not measured again.
-            let due = if known(&rows[0]).is_none_or(|status| status == Status::Ok) { rows.len() } else { 1 };
+            let due = if self.first_ended_badly(*position) { 1 } else { rows.len() };
             all += due;
             for row in &rows[..due] {
                 summary.unsaved += usize::from(row.as_ref().is_some_and(|row| !row.unsaved().is_empty()));

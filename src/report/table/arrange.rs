@@ -94,7 +94,7 @@ impl<'a> Comparison<'a> {
                     .or(found[i].first().copied()),
                 rows: found[i].clone(),
                 baseline: nearest[i],
-                nearest: nearest[i] != baselines.get(&shape_of[i]).map(|of_shape| of_shape[0]),
+                nearest: nearest[i].is_some_and(|base| nearest[base] != Some(base)),
                 apart: OnceLock::new(),
             })
             .collect();
