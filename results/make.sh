@@ -6,8 +6,8 @@
 # The rows of an H100 come from two GPUs of one host. Recipes of one GPU ran two at a time, those that use the host much
 # beside those that use it little:
 #
-#   CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 results/make.sh swiglu swiglu_bf16 & \
-#   CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 results/make.sh overlap; wait
+#   CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 results/make.sh qwen2_0.5b lm operators & \
+#   CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 results/make.sh qwen7b lora_offload; wait
 #
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU

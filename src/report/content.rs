@@ -97,7 +97,7 @@ fn elements(
     out.push(Element::heading("To reproduce it"));
     let name = comparison.recipe.path.file_name().unwrap_or_default().display();
     out.push(Element::Code { text: format!("runner run {}", argument(&name)) });
-    out.push(Element::paragraph(format!("{name} is this recipe, with what --set changed:")));
+    out.push(Element::paragraph(format!("{name} is this recipe:")));
     out.push(Element::Code { text: comparison.recipe.text.trim_end().into() });
     (whole(out), details)
 }
