@@ -6,7 +6,7 @@ use crate::model::{Account, Operators};
 use crate::ops::cost::{Cost, Flops, Works};
 use crate::ops::embedding;
 use crate::parallel::schedule::Action;
-use crate::parallel::schedule::pipeline::{Order, Schedule};
+use crate::parallel::schedule::pipeline::{Order, Schedule, Waiting};
 use crate::parallel::schedule::simulate::Times;
 use crate::parallel::{Division, Pipeline};
 
@@ -81,44 +81,55 @@ impl Cell {
     /// The memory of the rank of a pipeline that needs the most.
     pub(super) fn account_of_stages(&self, pipeline: &Pipeline) -> Account {
         let (order, cell) = (pipeline.order(), self.of_micro_batches());
-        let of_live = |rank: usize, live: usize| {
-            let mut workload = cell.workload();
-            // Each forward of a stage has an input of its own.
-            (workload.live_graphs, workload.waiting_inputs) =
-                if self.recomputes_stages() { (1, order.live(rank)) } else { (live, 0) };
-            let mut account = cell.operators_of_rank(&order, rank).account(&workload);
-            if account.phase != Some(Phase::Optimizer) {
-                account.highest.workspace += self.waiting_messages(&order, rank, live) * self.message_bytes();
-            }
-            if pipeline.schedule.updates_at_once() {
-                // Weights of the forwards whose backward is still to come.
-                account.parameters *= live as u64;
-            }
-            account
-        };
-        let of_rank = |rank: usize| {
-            let (live, chunks) = (order.live(rank), pipeline.chunks());
-            let mut account = of_live(rank, live.div_ceil(chunks));
-            // Some of its stages have a graph more than the others.
-            if live > chunks && !live.is_multiple_of(chunks) {
-                let (fewer, part) = (of_live(rank, live / chunks), [live % chunks, chunks].map(|n| n as u64));
-                account.highest = fewer.highest.towards(account.highest, part);
-                account.kept = fewer.kept.towards(account.kept, part);
-            }
-            account
-        };
         let total = |account: &Account| Estimate::total(&account.estimate());
+        // Behind the first backward of a step gradients wait for those of the next. Until then there may be more graphs.
+        let of_rank = |rank: usize| {
+            let [first, behind] = order.waiting(rank);
+            let alone = pipeline.micro_batches * pipeline.chunks() == 1;
+            let first = cell.account_of_rank(&order, rank, first, false);
+            let behind = (!alone).then(|| cell.account_of_rank(&order, rank, behind, true));
+            std::iter::once(first).chain(behind).max_by_key(total).expect("there is one")
+        };
         (0..pipeline.stages).map(of_rank).max_by_key(total).expect("there are ranks")
     }
 
+    /// Of a cell of micro-batches. `earlier`: whether gradients of earlier ones wait.
+    fn account_of_rank(&self, order: &Order, rank: usize, waiting: Waiting, earlier: bool) -> Account {
+        let of_live = |live: usize| {
+            let mut workload = self.workload();
+            if !earlier {
+                workload.accumulation_steps = 1;
+            }
+            // Each forward of a stage has an input of its own.
+            (workload.live_graphs, workload.waiting_inputs) =
+                if self.recomputes_stages() { (1, waiting.graphs) } else { (live, 0) };
+            let mut account = self.operators_of_rank(order, rank).account(&workload);
+            if account.phase != Some(Phase::Optimizer) {
+                account.highest.workspace += self.waiting_messages(order, rank, live) * self.message_bytes();
+            }
+            account.parameters *= waiting.versions.max(1) as u64;
+            account
+        };
+        let (live, chunks) = (waiting.graphs, order.shape.chunks);
+        let mut account = of_live(live.div_ceil(chunks));
+        // Some of its stages have a graph more than the others.
+        if live > chunks && !live.is_multiple_of(chunks) {
+            let (fewer, part) = (of_live(live / chunks), [live % chunks, chunks].map(|n| n as u64));
+            account.highest = fewer.highest.towards(account.highest, part);
+            account.kept = fewer.kept.towards(account.kept, part);
+        }
+        account
+    }
+
     /// Messages in a rank's memory during a computation: the gradients that its stages have received, of this computation and
-    /// the next, and results that have not left; of the graphs also the outputs, which only the next stage needs.
+    /// the next, and results that have not left; of the graphs also the outputs, which only the next stage needs, or the
+    /// inputs of the last stage.
     fn waiting_messages(&self, order: &Order, rank: usize, live: usize) -> u64 {
         let outputs = if self.recomputes_stages() { 0 } else { live };
         let of_stage = |stage: usize| match (stage == 0, stage + 1 == order.shape.stages()) {
             (true, true) => 0,
             (_, false) => outputs + 2,
-            (false, true) => 2,
+            (false, true) => outputs.max(2),
         };
         let stages = (0..order.shape.stages()).filter(|stage| order.shape.rank_of(*stage) == rank);
         stages.map(of_stage).max().unwrap_or(0) as u64

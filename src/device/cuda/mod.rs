@@ -213,15 +213,20 @@ impl Gpu {
 /// What the user reads when a full device caused `error`; `None` for any other error.
 pub fn out_of_memory(error: &str) -> Option<String> {
     // CubeCL's own words when its pools cannot grow, and the driver's answer passed on by it.
-    ["out of device memory allocating ", "can't allocate buffer of size: "].into_iter().find_map(|words| {
+    let refused = ["out of device memory allocating ", "can't allocate buffer of size: "];
+    let bytes = refused.into_iter().find_map(|words| {
         let (_, rest) = error.split_once(words)?;
-        let bytes: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        let bytes = bytes.parse().ok()?;
-        Some(format!(
-            "out of device memory: an allocation of {bytes} bytes ({}) failed: {LESS_MEMORY}",
-            Bytes(bytes)
-        ))
-    })
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+    });
+    // A buffer gets its place when it is allocated. Of one without a place CubeCL forgets why as soon as a kernel is to write
+    // to it: then only a device that is lost would be another reason.
+    let without_place = error.contains("Memory location was never initialized") && !error.contains("is poisoned");
+    let what = match bytes {
+        Some(bytes) => format!("an allocation of {bytes} bytes ({})", Bytes(bytes)),
+        None if without_place => "an allocation".into(),
+        None => return None,
+    };
+    Some(format!("out of device memory: {what} failed: {LESS_MEMORY}"))
 }
 
 type Server = <CudaRuntime as Runtime>::Server;
@@ -288,7 +293,13 @@ mod tests {
             let message = out_of_memory(&failure(words.into())).expect("a lack of memory");
             assert!(message.contains("3221225472 bytes (3.00 GiB)"), "{message}");
         }
-        for other in ["the product was refused: CUBLAS_STATUS_NOT_SUPPORTED", "CUDA_ERROR_ILLEGAL_ADDRESS"] {
+        let unwritten = "The bytes were never written (failure #4597)\nCaused by:\n  couldn't find resource for that handle: \
+                         Memory location was never initialized";
+        let message = out_of_memory(&failure(unwritten.into())).expect("a lack of memory");
+        assert!(message.starts_with("out of device memory: an allocation failed: lower"), "{message}");
+        let lost = format!("The device is poisoned\n{unwritten}");
+        let others = ["the product was refused: CUBLAS_STATUS_NOT_SUPPORTED", "CUDA_ERROR_ILLEGAL_ADDRESS", &lost];
+        for other in others {
             let error = failure(other.into());
             assert_eq!(out_of_memory(&error), None);
             assert!(!error.contains("out of"), "{error}");

@@ -123,9 +123,9 @@ impl Operators {
             let own = workload.optimizer.workspace_bytes(device, sizes.trained, stored, true);
             (Phase::Optimizer, always + Moment::gradients(parts) + Moment::workspace(own))
         }));
-        // What is outside of blocks is summed when backward is over, while the sums of the last block are on their way.
+        // What is outside of blocks is summed when backward is over, while the sums of the last blocks are on their way.
         moments.extend(workload.shard.map(|sizes| {
-            let flat = Moment::workspace(sizes.flat_others() + sizes.flat_block());
+            let flat = Moment::workspace(sizes.flat_others() + sizes.under_way(offload.moves()));
             (Phase::Backward, always + Moment::gradients(whole.gradients) + flat)
         }));
         let (phase, highest) =

@@ -1,7 +1,9 @@
 //! [`Order`]: what each rank of a pipeline computes, in order.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
+use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, check, gpipe, interleaved, one_f_one_b, pipedream, written};
@@ -95,18 +97,39 @@ impl Schedule {
     }
 }
 
+/// What waits in a rank's memory at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Forwards whose backward is still to come.
+    pub graphs: usize,
+    /// Weights before so many updates: those that the forwards used, and the latest.
+    pub versions: usize,
+}
+
 impl Order {
-    /// The most forwards of a rank whose backward is still to come.
-    pub fn live(&self, rank: usize) -> usize {
-        let (mut live, mut most) = (0usize, 0);
+    /// The most that waits in a rank until its first backward is over, and behind it, when gradients wait too.
+    pub fn waiting(&self, rank: usize) -> [Waiting; 2] {
+        let (mut updates, mut versions_used) = (0, HashMap::new());
+        let (mut most, mut behind) = ([Waiting::default(); 2], 0);
         for action in &self.computations[rank] {
-            match action {
-                Action::Forward { .. } => live += 1,
-                Action::Backward { .. } => live -= 1,
-                _ => {}
+            match *action {
+                Action::Forward { stage, micro_batch } => _ = versions_used.insert((stage, micro_batch), updates),
+                Action::Backward { stage, micro_batch } => {
+                    versions_used.remove(&(stage, micro_batch));
+                    behind = 1;
+                }
+                Action::Update => updates += 1,
+                Action::Infer { .. } | Action::Send(_) | Action::Receive(_) => {}
             }
-            most = most.max(live);
+            let most = &mut most[behind];
+            most.graphs = most.graphs.max(versions_used.len());
+            most.versions = most.versions.max(versions_used.values().chain([&updates]).unique().count());
         }
         most
+    }
+
+    /// The most forwards of a rank whose backward is still to come.
+    pub fn live(&self, rank: usize) -> usize {
+        self.waiting(rank).map(|waiting| waiting.graphs).into_iter().max().unwrap_or(0)
     }
 }

@@ -70,6 +70,21 @@ fn live_activations_equal_their_formulas() {
     assert_eq!([0, 1, 2, 3].map(|rank| interleaved.live(rank)), [11, 9, 7, 5]);
 }
 
+/// Until a rank's first backward is over no gradient waits; behind it there are no more graphs than forwards still follow.
+#[test]
+fn what_waits_before_and_behind_the_first_backward() {
+    let waiting = |schedule, m, rank| {
+        order(schedule, shape(4, 1, m)).waiting(rank).map(|waiting| (waiting.graphs, waiting.versions))
+    };
+    assert_eq!(waiting(Schedule::Gpipe, 6, 1), [(6, 1), (5, 1)]);
+    assert_eq!(waiting(Schedule::OneFOneB, 4, 0), [(4, 1), (3, 1)]);
+    assert_eq!(waiting(Schedule::OneFOneB, 16, 0), [(4, 1), (4, 1)]);
+    // All of four forwards come before the first update.
+    assert_eq!(waiting(Schedule::Pipedream, 4, 0), [(4, 1), (3, 2)]);
+    assert_eq!(waiting(Schedule::Pipedream, 16, 0), [(4, 1), (4, 4)]);
+    assert_eq!(waiting(Schedule::Pipedream, 16, 3), [(1, 1), (1, 1)]);
+}
+
 /// A message of every result between two stages and direction, with one sender and one receiver.
 #[test]
 fn messages_pair_up() {

@@ -131,7 +131,7 @@ impl Turns for ShardedBlocks {
         if gradients.is_empty() {
             return;
         }
-        if self.under_way.len() == UNDER_WAY {
+        if self.under_way.len() as u64 == UNDER_WAY {
             self.take_sums();
         }
         self.buckets[block].reduce(gradients.into_iter().enumerate().collect());

@@ -83,6 +83,17 @@ impl ShardSizes {
         4 * self.trained * self.ranks
     }
 
+    /// Bytes of it that other ranks sum.
+    fn others_parts(&self) -> u64 {
+        4 * self.trained * (self.ranks - 1)
+    }
+
+    /// Bytes of the flat copies that are on their way behind the last block: what they take more than the parts of them that
+    /// stay, which count as gradients. `moves`: none stays.
+    pub fn under_way(&self, moves: bool) -> u64 {
+        UNDER_WAY.min(self.blocks) * if moves { self.flat_block() } else { self.others_parts() }
+    }
+
     /// Whether gradients wait whole for the last of so many micro-batches.
     pub fn waits_whole(&self, micro_batches: u64) -> bool {
         self.shard == Shard::Optimizer && micro_batches > 1
@@ -90,10 +101,11 @@ impl ShardSizes {
 
     /// So many blocks, whose gradients come together, of weights of `stored` bytes each.
     pub fn blocks(&self, cost: Cost, count: u64, stored: u64, micro_batches: u64) -> Cost {
-        // The gradients, and flat copies in fp32 of which each rank sums a part: theirs, and one that is on its way.
-        let flat = UNDER_WAY as u64 * count * self.flat_block();
-        let sums = Moment::gradients(cost.gradients) + Moment::workspace(flat);
-        let backward = |backward| Moment::highest([backward, sums]);
+        // Until their sums are needed, the flat copies of the gradients of blocks behind are there. Their parts are not yet.
+        let under_way = |blocks: u64| Moment::workspace(blocks * count * self.others_parts());
+        let own = Moment::gradients(cost.gradients) + Moment::workspace(count * self.flat_block());
+        let sums = own + under_way(UNDER_WAY - 1);
+        let backward = |backward: Moment| Moment::highest([backward + under_way(UNDER_WAY), sums]);
         let gradients = 4 * count * self.trained;
         match self.shard {
             // Between the first micro-batch and the last, whole gradients are added to whole ones.
@@ -122,7 +134,7 @@ impl ShardSizes {
     /// A block whose parts are on the host: weights and gradients of a rank are in slots or there, but for the sums that are
     /// on their way.
     pub fn moving_block(&self, cost: Cost, stored: u64, offload: Offload, device: DeviceId) -> Cost {
-        let sums = UNDER_WAY as u64 * 4 * self.trained;
+        let sums = UNDER_WAY * 4 * self.trained;
         // A CPU's slot takes memory when sums are put into a copy of it.
         let slots = if device == DeviceId::Cpu { 2 * stored * self.trained } else { 0 };
         let cost = self.blocks(cost, 1, stored, 1);

@@ -23,7 +23,7 @@ use crate::residence::layout::Layout;
 
 /// Most buckets whose gradients are on their way at once: one is summed while the next is computed. With more of them whole
 /// gradients would take memory while they wait.
-pub const UNDER_WAY: usize = 2;
+pub const UNDER_WAY: u64 = 2;
 
 /// The block of a parameter: the first number between the points of its name.
 pub fn block_of(name: &str) -> Option<usize> {
@@ -228,7 +228,7 @@ impl Buckets {
             by_bucket.entry(bucket).or_default().push((part, gradient));
         }
         for (bucket, gradients) in by_bucket {
-            if self.under_way.len() == UNDER_WAY {
+            if self.under_way.len() as u64 == UNDER_WAY {
                 let first = self.under_way.pop_front().expect("there are some");
                 self.all[first].settle();
             }
