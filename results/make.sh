@@ -9,6 +9,10 @@
 #   CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 results/make.sh qwen2_0.5b lm operators & \
 #   CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 results/make.sh qwen7b lora_offload; wait
 #
+# Those of recipes for several GPUs, but pipeline_gpus, and of qlora_7b, topics_base and data_wikitext come from four H200 of
+# one host; cells of up to two GPUs ran two recipes at a time. Copies of two GPUs through the host slow each other down there
+# (71 in place of 94 to 100 GB/s both ways together), so only one recipe that offloads runs at a time.
+#
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU
 # only the recipes for a CPU run.
@@ -20,7 +24,7 @@ cpu="quickstart amp data data_parallel pipeline tensor zero"
 gpu="overlap methods qwen2_0.5b qwen7b resident_blocks qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm operators \
      pipeline_ladder amp_wikitext data_wikitext qlora_7b inference optimizers updates topics_base peft lora qlora \
      gpt2_large_11gib gpt2_xl gptj_6b lora_offload advise_space data_parallel_gpus zero_gpus tensor_gpus \
-     pipeline_gpus"
+     pipeline_gpus pipeline_four_gpus gptj_6b_gpus"
 if [ $# -gt 0 ]; then
   recipes=$*
 elif "$runner" devices | grep -q cuda; then

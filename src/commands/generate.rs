@@ -9,7 +9,7 @@ use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::data::Tokenizer;
-use crate::data::tokenizer::generation_end;
+use crate::data::tokenizer::generation_ends;
 use crate::measure::{Measured, Phase, Stop};
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
@@ -118,7 +118,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     if let Some(id) = text.prompts.iter().flatten().find(|id| **id as usize >= vocab) {
         return Err(miette!("the token {id} is not in the model's vocabulary of {vocab}"));
     }
-    let request = Request { tokens: args.tokens, choice, end: text.end };
+    let request = Request { tokens: args.tokens, choice, ends: text.ends.clone() };
     let cell = cell(args, device, &model, [text.prompts.len(), longest])?;
     let computation = Computation::new(cell.precision.arithmetic(), cell.ops, cell.checkpoint);
     let mut meter = device.meter();
@@ -216,7 +216,7 @@ fn adapted(model: &Model, folder: &Path) -> Result<Tuning> {
 struct Text {
     tokenizer: Option<Tokenizer>,
     prompts: Vec<Vec<u32>>,
-    end: Option<u32>,
+    ends: Vec<u32>,
 }
 
 impl Text {
@@ -227,8 +227,8 @@ impl Text {
                 ids.map_err(|e| miette!("--ids takes numbers separated by commas, not \"{list}\": {e}"))
             };
             let prompts: Result<Vec<Vec<u32>>> = args.ids.iter().map(parse).collect();
-            let end = generation_end(&args.folder).map_err(|e| miette!("{e}"))?;
-            return Ok(Self { tokenizer: None, prompts: prompts?, end });
+            let ends = generation_ends(&args.folder).map_err(|e| miette!("{e}"))?;
+            return Ok(Self { tokenizer: None, prompts: prompts?, ends });
         }
         let tokenizer = tokenizer(&args.folder)?;
         let prompts: Result<Vec<Vec<u32>>> =
@@ -237,7 +237,7 @@ impl Text {
         if prompts.iter().any(Vec::is_empty) {
             return Err(miette!("a prompt must not be empty"));
         }
-        Ok(Self { end: tokenizer.eos(), tokenizer: Some(tokenizer), prompts })
+        Ok(Self { ends: tokenizer.ends().to_vec(), tokenizer: Some(tokenizer), prompts })
     }
 
     fn show(&self, ids: &[u32]) -> String {

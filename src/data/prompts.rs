@@ -73,13 +73,12 @@ impl Prompts {
             Some(temperature) => Choice::Sample { temperature, top_k: 0, seed },
         };
         let prompts = config.prompts.iter().map(prompt).collect::<Result<_, _>>()?;
-        let request = Request { tokens, choice, end: tokenizer.eos() };
+        let request = Request { tokens, choice, ends: tokenizer.ends().to_vec() };
         Ok(Self { tokenizer: tokenizer.clone(), prompts, request })
     }
 
     /// The text of new tokens, without the one that ended them.
     pub fn text(&self, new: &[u32]) -> String {
-        let new = self.request.end.and_then(|end| new.strip_suffix(&[end])).unwrap_or(new);
-        self.tokenizer.decode(new)
+        self.tokenizer.decode(self.tokenizer.without_end(new))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use itertools::Itertools;
 use serde_json::Value;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -19,16 +20,17 @@ pub const MIN_VOCAB_SIZE: usize = 257;
 /// Beside `tokenizer.json`: which token ends a text. The second is read where the first does not say.
 const SPECIAL_TOKENS: [&str; 2] = ["tokenizer_config.json", "generation_config.json"];
 
-/// A vocabulary and its rules, with the token that ends a text.
+/// A vocabulary and its rules, with the tokens that end a text.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: Inner,
-    eos: Option<u32>,
+    /// The first is the one that a text is trained with.
+    ends: Vec<u32>,
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json`, or the one in a folder. The token that ends a text comes from
-    /// `tokenizer_config.json` or `generation_config.json` in its folder, else `<|endoftext|>` ends.
+    /// Reads `tokenizer.json`, or the one in a folder. The token that ends a text comes from `tokenizer_config.json` in its
+    /// folder, more from `generation_config.json`; without any `<|endoftext|>` ends.
     ///
     /// # Errors
     /// A missing or damaged file.
@@ -45,9 +47,11 @@ impl Tokenizer {
         // A saved tokenizer may cut or pad texts, which a training corpus must not be.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| DataError::new(e.to_string()))?;
-        let mut tokenizer = Self { inner, eos: None };
-        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        tokenizer.eos = tokenizer.end(&folder)?.or_else(|| tokenizer.id(END_OF_TEXT));
+        let mut tokenizer = Self { inner, ends: Vec::new() };
+        tokenizer.ends = tokenizer.ends_by(&path.parent().map(Path::to_path_buf).unwrap_or_default())?;
+        if tokenizer.ends.is_empty() {
+            tokenizer.ends.extend(tokenizer.id(END_OF_TEXT));
+        }
         Ok(tokenizer)
     }
 
@@ -88,8 +92,8 @@ impl Tokenizer {
         inner
             .train(&mut TrainerWrapper::from(trainer), documents.iter())
             .map_err(|e| DataError::new(format!("cannot train a tokenizer: {e}")))?;
-        let mut tokenizer = Self { inner, eos: None };
-        tokenizer.eos = tokenizer.id(END_OF_TEXT);
+        let mut tokenizer = Self { inner, ends: Vec::new() };
+        tokenizer.ends.extend(tokenizer.id(END_OF_TEXT));
         Ok(tokenizer)
     }
 
@@ -133,9 +137,22 @@ impl Tokenizer {
         vocab.into_values().max().map_or(0, |largest| largest as usize + 1)
     }
 
+    /// The tokens that end a generated text; the first is [`eos`](Self::eos).
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// A generated text without the token that ended it.
+    pub fn without_end<'t>(&self, tokens: &'t [u32]) -> &'t [u32] {
+        match tokens.split_last() {
+            Some((last, rest)) if self.ends.contains(last) => rest,
+            _ => tokens,
+        }
+    }
+
     /// The token that ends a text, where one is known.
     pub fn eos(&self) -> Option<u32> {
-        self.eos
+        self.ends.first().copied()
     }
 
     /// The token that ends a text, which an answer needs.
@@ -143,7 +160,7 @@ impl Tokenizer {
     /// # Errors
     /// When the tokenizer has none.
     pub fn require_eos(&self) -> Result<u32, DataError> {
-        self.eos.ok_or_else(|| {
+        self.eos().ok_or_else(|| {
             DataError::new(
                 "the tokenizer has no end token, and without one a model cannot learn where an answer ends; name \
                  eos_token in tokenizer_config.json next to tokenizer.json",
@@ -157,7 +174,7 @@ impl Tokenizer {
     /// When the tokenizer has neither.
     pub fn end_of_text(&self) -> Result<u32, DataError> {
         // An instruction-tuned model's eos ends a turn of its dialogue, not a document.
-        self.id(END_OF_TEXT).or(self.eos).ok_or_else(|| {
+        self.id(END_OF_TEXT).or(self.eos()).ok_or_else(|| {
             DataError::new(format!(
                 "the tokenizer has no {END_OF_TEXT} and no eos_token; name one in tokenizer_config.json \
                  next to tokenizer.json"
@@ -169,34 +186,36 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// `eos_token` of `tokenizer_config.json`, else what [`generation_end`] says.
-    fn end(&self, folder: &Path) -> Result<Option<u32>, DataError> {
+    /// `eos_token` of `tokenizer_config.json`, and what [`generation_ends`] says.
+    fn ends_by(&self, folder: &Path) -> Result<Vec<u32>, DataError> {
         let file = folder.join(SPECIAL_TOKENS[0]);
         let config = read_json(&file)?;
         let token = &config["eos_token"];
         // Either the token, or a table that describes it.
-        if let Some(token) = token.as_str().or_else(|| token["content"].as_str()) {
-            let unknown = || {
-                DataError::new(format!("{}: eos_token \"{token}\" is not in tokenizer.json", file.display()))
-            };
-            return self.id(token).ok_or_else(unknown).map(Some);
-        }
-        Ok(generation_end(folder)?.filter(|id| self.inner.id_to_token(*id).is_some()))
+        let token = token.as_str().or_else(|| token["content"].as_str());
+        let own = token.map(|token| {
+            let unknown =
+                || DataError::new(format!("{}: eos_token \"{token}\" is not in tokenizer.json", file.display()));
+            self.id(token).ok_or_else(unknown)
+        });
+        let own = own.transpose()?;
+        let more = generation_ends(folder)?.into_iter().filter(|id| self.inner.id_to_token(*id).is_some());
+        Ok(own.into_iter().chain(more).unique().collect())
     }
 }
 
-/// The token that ends a text by `eos_token_id` of a model folder's `generation_config.json`, or of its `config.json` where
-/// that file is not there.
+/// The tokens that end a text by `eos_token_id` of a model folder's `generation_config.json`, or of its `config.json` where that
+/// file is not there.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn generation_end(folder: &Path) -> Result<Option<u32>, DataError> {
+pub fn generation_ends(folder: &Path) -> Result<Vec<u32>, DataError> {
     let generation = folder.join(SPECIAL_TOKENS[1]);
     let config = read_json(&if generation.exists() { generation } else { folder.join("config.json") })?;
-    let id = &config["eos_token_id"];
-    // Several tokens may end a text; the first is the main one.
-    let id = id.as_u64().or_else(|| id[0].as_u64());
-    Ok(id.and_then(|id| u32::try_from(id).ok()))
+    let ids = &config["eos_token_id"];
+    // One, or a list of them.
+    let ids = ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice);
+    Ok(ids.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok()).collect())
 }
 
 /// A file's JSON; null where there is no file.
@@ -259,10 +278,12 @@ mod tests {
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("generation_config.json", r#"{ "eos_token_id": [5, 6] }"#);
         let loaded = Tokenizer::load(folder.path()).unwrap();
-        assert_eq!(loaded.eos(), Some(5));
+        assert_eq!(loaded.ends(), [5, 6]);
+        assert_eq!([[9, 5], [9, 6]].map(|text| loaded.without_end(&text).to_vec()), [[9], [9]]);
+        assert_eq!(loaded.without_end(&[9, 7]), [9, 7]);
         write("tokenizer_config.json", r#"{ "eos_token": { "content": "!" } }"#);
         let loaded = Tokenizer::load(folder.path()).unwrap();
-        assert_eq!(loaded.eos(), tokenizer.id("!"));
+        assert_eq!(loaded.ends(), [tokenizer.id("!").unwrap(), 5, 6]);
         assert_eq!(loaded.end_of_text().unwrap(), tokenizer.eos().unwrap());
         write("tokenizer_config.json", r#"{ "eos_token": "<none>" }"#);
         let message = Tokenizer::load(folder.path()).unwrap_err().to_string();

@@ -28,8 +28,8 @@ pub struct Request {
     /// New tokens at most.
     pub tokens: usize,
     pub choice: Choice,
-    /// The token that ends a sequence.
-    pub end: Option<u32>,
+    /// The tokens that end a sequence.
+    pub ends: Vec<u32>,
 }
 
 /// The weights, or the numbers between them, are not finite: no token is more probable than another.
@@ -79,7 +79,7 @@ pub fn generate<F: Family>(
             // An ended sequence goes on as padding of the others' batch: what follows is cut off.
             results[b].push(next);
             let ended = ends[b].is_none()
-                && (Some(next) == request.end || stops(&results[b][before + prompts[b].len()..]));
+                && (request.ends.contains(&next) || stops(&results[b][before + prompts[b].len()..]));
             if ended {
                 ends[b] = Some(results[b].len());
             }

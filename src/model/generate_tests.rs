@@ -92,7 +92,7 @@ fn a_cache_and_padding_change_no_logit() {
 /// Whole sequences and the tokens after them, with blocks wherever they live.
 fn logits_are_the_same_wherever_blocks_live<F: Family>(model: &str) {
     let device = Device::flex();
-    let request = Request { tokens: 8, choice: Choice::Greedy, end: None };
+    let request = Request { tokens: 8, choice: Choice::Greedy, ends: Vec::new() };
     let computed = |offload: Offload| {
         let network = network_with::<F>(model, offload);
         let whole = |_| last_logits(&network, &Tokens::new(&prompts()[2], 1, &device), None);
@@ -128,7 +128,7 @@ fn offload_changes_no_logit_and_no_text() {
 fn prompts_continue_as_each_alone<F: Family>(model: &str) {
     let (network, device) = (network::<F>(model), Device::flex());
     for choice in [Choice::Greedy, Choice::Sample { temperature: 1e-7, top_k: 3, seed: 1 }] {
-        let request = Request { tokens: 12, choice, end: None };
+        let request = Request { tokens: 12, choice, ends: Vec::new() };
         let together = generate(&network, &prompts(), &request, &|_| false, &device).unwrap();
         for (prompt, together) in prompts().iter().zip(together) {
             let alone = generate(&network, std::slice::from_ref(prompt), &request, &|_| false, &device)
@@ -151,7 +151,7 @@ fn prompts_of_different_lengths_continue_as_each_alone() {
 #[test]
 fn each_token_is_the_most_probable_after_all_before_it() {
     let (network, device) = (network::<Qwen2>(QWEN2), Device::flex());
-    let request = Request { tokens: 6, choice: Choice::Greedy, end: None };
+    let request = Request { tokens: 6, choice: Choice::Greedy, ends: Vec::new() };
     let sequence = generate(&network, &[vec![7, 70, 17]], &request, &|_| false, &device).unwrap().remove(0);
     for known in 3..sequence.len() {
         let logits = last_logits(&network, &Tokens::new(&sequence[..known], 1, &device), None);
@@ -164,9 +164,10 @@ fn each_token_is_the_most_probable_after_all_before_it() {
 #[test]
 fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
     let (network, device) = (network::<Qwen2>(QWEN2), Device::flex());
-    let sample = |seed, end| {
+    let sample = |seed, end: Option<u32>| {
+        let ends = end.into_iter().chain([u32::MAX]).collect();
         let choice = Choice::Sample { temperature: 1.0, top_k: 0, seed };
-        generate(&network, &[vec![7, 70]], &Request { tokens: 10, choice, end }, &|_| false, &device)
+        generate(&network, &[vec![7, 70]], &Request { tokens: 10, choice, ends }, &|_| false, &device)
             .unwrap()
             .remove(0)
     };
@@ -181,7 +182,7 @@ fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
 #[test]
 fn a_rule_stops_a_sequence_and_leaves_the_others_alone() {
     let (network, device) = (network::<Llama>(LLAMA), Device::flex());
-    let request = Request { tokens: 9, choice: Choice::Greedy, end: None };
+    let request = Request { tokens: 9, choice: Choice::Greedy, ends: Vec::new() };
     let whole = generate(&network, &prompts(), &request, &|_| false, &device).unwrap();
     // A sum of new tokens that one sequence reaches before another.
     let stops = |new: &[u32]| new.iter().sum::<u32>() >= 200;

@@ -182,11 +182,11 @@ impl Model {
     }
 
     /// The `config.json` that goes with a language model's weights; see [`config::to_hugging_face`].
-    pub fn config_file(&self, stored: DType, end: Option<u32>) -> Option<Value> {
-        fn of<F: Family>(model: &LanguageModel<F>, stored: DType, end: Option<u32>) -> Value {
-            config::to_hugging_face::<F>(&model.config, stored, end)
+    pub fn config_file(&self, stored: DType, ends: &[u32]) -> Option<Value> {
+        fn of<F: Family>(model: &LanguageModel<F>, stored: DType, ends: &[u32]) -> Value {
+            config::to_hugging_face::<F>(&model.config, stored, ends)
         }
-        on_language!(self, model => of(model, stored, end))
+        on_language!(self, model => of(model, stored, ends))
     }
 
     /// The name of a language model's kind.

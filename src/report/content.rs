@@ -10,7 +10,7 @@ use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
 use super::{
-    answers, conclusion, continuations, environment, labels, ladder, offload, precision, ranks,
+    answers, conclusion, continuations, environment, labels, ladder, offload, pipeline, precision, ranks,
     recommendation,
 };
 use crate::row::Status;
@@ -65,6 +65,7 @@ fn elements(
     let compared = timelines.take_compared();
     let is_compared = !compared.is_empty();
     out.extend(compared);
+    out.extend(Element::section("Pipelines", [pipeline::table(comparison)]));
     out.extend(ladder::elements(comparison));
     out.extend(charts.into_iter().map(Element::Figure));
     out.extend(Element::section("What loading cost", [comparison.table("loading")]));

@@ -22,24 +22,36 @@ impl Pipelined {
     pub fn of(line: &Line) -> Option<Self> {
         let ranks = &line.typical()?.ranks;
         let measured = ranks.iter().map(|rank| computations(&rank.timeline)).collect();
-        let predicted = predicted(line.cell, |stage| {
+        let time = |stage| {
             let mut stages = ranks.iter().flat_map(|rank| &rank.stages);
             stages.find(|time| time.stage == stage).map(|time| (time.forward, time.backward))
-        })?;
-        Some(Self { predicted, measured })
+        };
+        let update = ranks.iter().map(|rank| mean_update(&rank.timeline)).collect();
+        Some(Self { predicted: predicted(line.cell, time, update)?, measured })
     }
+}
+
+/// Seconds of one update; 0 without one.
+fn mean_update(spans: &[Span]) -> f64 {
+    let updates = spans.iter().filter(|span| span.action == "U").map(|span| span.end - span.start);
+    let (count, seconds) = updates.fold((0.0, 0.0), |(count, sum), update| (count + 1.0, sum + update));
+    if count > 0.0 { seconds / count } else { 0.0 }
 }
 
 fn computations(spans: &[Span]) -> Vec<Span> {
     spans.iter().filter(|span| span.action != "U").cloned().collect()
 }
 
-/// The schedule with these times of the stages; messages and updates take none.
-fn predicted(cell: &Cell, time: impl Fn(usize) -> Option<(f64, f64)>) -> Option<Vec<Vec<Span>>> {
+/// The schedule with these times of the stages and of each rank's updates; messages take none.
+fn predicted(
+    cell: &Cell,
+    time: impl Fn(usize) -> Option<(f64, f64)>,
+    update: Vec<f64>,
+) -> Option<Vec<Vec<Span>>> {
     let order = cell.parallel.pipeline.as_ref()?.order();
     let times: Vec<(f64, f64)> = (0..order.shape.stages()).map(time).collect::<Option<_>>()?;
     let (forward, backward) = times.into_iter().unzip();
-    let times = Times { forward, backward, update: vec![0.0; order.shape.ranks], message: 0.0 };
+    let times = Times { forward, backward, update, message: 0.0 };
     let step = simulate(&order, &times).ok()?;
     Some(step.spans().iter().map(|rank| computations(rank)).collect())
 }
@@ -60,15 +72,11 @@ pub fn idle(ranks: &[Vec<Span>]) -> f64 {
 /// Pipelines that a sentence has.
 const FEW: usize = 4;
 
-/// How long each pipeline's step is and how much of it a rank is idle, beside what the schedule predicts. Of many, the one that
-/// is least idle.
+/// How long each pipeline's step is and how much of it a rank is idle, beside what the schedule predicts. Of many, the least and
+/// the most by which they differ from that, and the one that is least idle.
 pub fn sentence(comparison: &Comparison) -> Option<String> {
     let all = comparison.lines.iter().filter_map(|line| Some((line, Pipelined::of(line)?)));
-    let mut all: Vec<(&Line, Pipelined)> = all.collect();
-    if all.len() > FEW {
-        all.sort_by(|a, b| idle(&a.1.measured).total_cmp(&idle(&b.1.measured)));
-        all.truncate(1);
-    }
+    let all: Vec<(&Line, Pipelined)> = all.collect();
     let part = |(line, of): &(&Line, Pipelined)| {
         let [step, predicted] = [&of.measured, &of.predicted].map(|ranks| text::seconds(seconds(ranks)));
         let [idle, by_schedule] = [&of.measured, &of.predicted].map(|ranks| percent(idle(ranks)));
@@ -78,7 +86,22 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
             comparison.name(line)
         )
     };
-    (!all.is_empty()).then(|| format!("{}.", sentence_of(&all.iter().map(part).join("; "))))
+    if all.len() <= FEW {
+        return (!all.is_empty()).then(|| format!("{}.", sentence_of(&all.iter().map(part).join("; "))));
+    }
+    let beyond = |of: &Pipelined| seconds(&of.measured) / seconds(&of.predicted) - 1.0;
+    let (least, most) = all.iter().minmax_by(|a, b| beyond(&a.1).total_cmp(&beyond(&b.1))).into_option()?;
+    let [least, most] = [least, most].map(|(line, of)| {
+        let share = beyond(of);
+        let than = if share < 0.0 { "shorter" } else { "longer" };
+        format!("{} {than} ({})", percent(share.abs()), comparison.name(line))
+    });
+    let least_idle = all.iter().min_by(|a, b| idle(&a.1.measured).total_cmp(&idle(&b.1.measured)))?;
+    Some(format!(
+        "Steps from the first forward to the last backward are from {least} to {most} than their schedules and stages' times predict. \
+         The least idle: {}.",
+        part(least_idle)
+    ))
 }
 
 /// The step of each pipeline.
@@ -86,8 +109,9 @@ pub fn table(comparison: &Comparison) -> Option<Table> {
     let rows = comparison.lines.iter().enumerate();
     let rows = rows.filter_map(|(i, line)| Some((i, Vec::new(), Pipelined::of(line)?)));
     let caption = "The last measured step of each pipeline, from the first forward to the last backward, and the step that its \
-                   schedule predicts, with the time that each stage takes by itself while all other ranks wait, and none for \
-                   messages. Idle: the share in which a rank computes nothing, as a mean over ranks. Ranks that share the \
+                   schedule predicts, with the time that each stage takes by itself while all other ranks wait, that of \
+                   updates between backwards as measured, and none for messages. Idle: the share in which a rank computes \
+                   no forward or backward, as a mean over ranks. Ranks that share the \
                    cores of one CPU slow each other down where they have more threads than there are cores.";
     comparison.table_of(caption, PIPELINE, rows)
 }

@@ -5,13 +5,12 @@ use itertools::Itertools;
 use super::columns::{RANKS, SCALING, Scaling};
 use super::document::{Element, Table};
 use super::line::Line;
-use super::pipeline;
 use super::table::Comparison;
 use crate::words::text::percent;
 
 /// Nothing for cells of one process.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
-    Element::section("Ranks", [scaling(comparison), pipeline::table(comparison), ranks(comparison)])
+    Element::section("Ranks", [scaling(comparison), ranks(comparison)])
 }
 
 /// What exchange costs: the least and the largest share of a step in which a rank waits for others. Pipelines are left out,

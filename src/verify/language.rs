@@ -219,7 +219,7 @@ fn clipping(observed: &Observed, cell: &Cell, golden: &Golden, comparison: Compa
 fn continuation<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -> Option<Check> {
     let prompts: Vec<Vec<u32>> = reference.prompts.iter().map(|(prompt, _)| prompt.clone()).collect();
     let (prompt, expected) = reference.prompts.first()?;
-    let request = Request { tokens: expected.len() - prompt.len(), choice: Choice::Greedy, end: None };
+    let request = Request { tokens: expected.len() - prompt.len(), choice: Choice::Greedy, ends: Vec::new() };
     let name = format!("greedy continuation, {} tokens", request.tokens);
     let compute = cell.precision.compute;
     if compute != Compute::Fp32 {

@@ -14,9 +14,7 @@ const TAIL: usize = 32;
 
 /// See the module.
 pub struct Exam {
-    tokenizer: Tokenizer,
-    /// The token that ends an answer.
-    pub end: u32,
+    pub tokenizer: Tokenizer,
     next: &'static str,
     /// Tokens of an answer, at most.
     pub max_new_tokens: usize,
@@ -93,9 +91,9 @@ impl Exam {
         let own = (Split::Test.into_str(), &problems.test);
         let published = problems.published.as_ref().map(|(name, problems)| (*name, problems));
         let sets = std::iter::once(own).chain(published).map(|(name, problems)| set(name, problems));
+        tokenizer.require_eos()?;
         Ok(Self {
             tokenizer: tokenizer.clone(),
-            end: tokenizer.require_eos()?,
             next: task.kind.next().expect("checked: the task has numbers as answers"),
             max_new_tokens,
             batch_size,
@@ -119,8 +117,7 @@ impl Exam {
 
     /// The text of an answer, up to where it stops.
     pub fn text(&self, answer: &[u32]) -> String {
-        let answer = answer.strip_suffix(&[self.end]).unwrap_or(answer);
-        let mut text = self.tokenizer.decode(answer);
+        let mut text = self.tokenizer.decode(self.tokenizer.without_end(answer));
         text.truncate(self.length(&text));
         text
     }
@@ -203,7 +200,7 @@ mod tests {
         }
         for text in ["7+8+0=15\n#### 85", "####\n", "1\n2", ""] {
             assert!((0..=ids(text).len()).all(|length| !exam.stops(&ids(text)[..length])), "{text}");
-            assert_eq!(exam.text(&[ids(text), vec![exam.end]].concat()), text);
+            assert_eq!(exam.text(&[ids(text), exam.tokenizer.ends().to_vec()].concat()), text);
         }
         let question = &exam.sets[0].questions[0];
         assert!(

@@ -29,8 +29,8 @@ pub fn from_hugging_face(folder: &Path) -> Result<Model, String> {
     serde_json::from_value(section).map_err(|e| e.to_string())
 }
 
-/// The `config.json` of a model whose weights are stored in this type. `end`: the token that ends a text.
-pub fn to_hugging_face<F: Family>(config: &F::Config, stored: DType, end: Option<u32>) -> Value {
+/// The `config.json` of a model whose weights are stored in this type. `ends`: the tokens that end a text.
+pub fn to_hugging_face<F: Family>(config: &F::Config, stored: DType, ends: &[u32]) -> Value {
     let config_keys = present(config);
     let in_file = keys_of::<F>().filter(|(_, in_file)| !in_file.is_empty());
     let mut file: Map<String, Value> = in_file
@@ -46,8 +46,8 @@ pub fn to_hugging_face<F: Family>(config: &F::Config, stored: DType, end: Option
         ("model_type".into(), json!(F::KIND)),
         (MARK.into(), json!(RUNNER)),
         ("torch_dtype".into(), json!(stored)),
-        ("bos_token_id".into(), json!(end)),
-        ("eos_token_id".into(), json!(end)),
+        ("bos_token_id".into(), json!(ends.first())),
+        ("eos_token_id".into(), if ends.len() > 1 { json!(ends) } else { json!(ends.first()) }),
     ]);
     Value::Object(file)
 }

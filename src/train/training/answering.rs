@@ -69,7 +69,8 @@ impl<N: Build> Training<'_, N> {
     fn answers(&self, exam: &Exam, set: &Questions) -> Answers {
         let network = self.network().valid();
         let _region = self.enter(&network);
-        let request = Request { tokens: exam.max_new_tokens, choice: Choice::Greedy, end: Some(exam.end) };
+        let ends = exam.tokenizer.ends().to_vec();
+        let request = Request { tokens: exam.max_new_tokens, choice: Choice::Greedy, ends };
         let mut all = Answers {
             step: self.current().updates,
             set: set.name.into(),

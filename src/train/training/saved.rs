@@ -87,8 +87,8 @@ impl<N: Build> Training<'_, N> {
         let mut value = |name: &str| gathered(name, elsewhere, residence, ranks);
         let merged = |name: &str| tuning.merged(name, layout, &mut value);
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
-        let end = self.feed.tokenizer().and_then(Tokenizer::eos);
-        let config = self.cell.model.config_file(self.cell.precision.stored(), end);
+        let ends = self.feed.tokenizer().map_or(&[][..], Tokenizer::ends);
+        let config = self.cell.model.config_file(self.cell.precision.stored(), ends);
         let config = serde_json::to_vec_pretty(&config.expect("checked: a language model"))?;
         fs::write(folder.join("config.json"), config)?;
         match (&self.cell.data, self.feed.tokenizer()) {
