@@ -194,8 +194,9 @@ impl Tokenizer {
         // Either the token, or a table that describes it.
         let token = token.as_str().or_else(|| token["content"].as_str());
         let own = token.map(|token| {
-            let unknown =
-                || DataError::new(format!("{}: eos_token \"{token}\" is not in tokenizer.json", file.display()));
+            let unknown = || {
+                DataError::new(format!("{}: eos_token \"{token}\" is not in tokenizer.json", file.display()))
+            };
             self.id(token).ok_or_else(unknown)
         });
         let own = own.transpose()?;

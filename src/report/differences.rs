@@ -223,8 +223,8 @@ fn apart(cell: &Cell, environment: &Environment) -> [f64; 2] {
         DeviceId::Cpu => [ON_CPU; 2],
         device @ DeviceId::Cuda(_) => {
             let rates = Rates::of(device, environment.ceilings);
-            // A third and three times of a launch's time. What does not wait for its host is as long as before.
-            let [shorter, longer] = [1.0 / 3.0, 3.0].map(|times| with_launches(&cell, &rates, times));
+            // Twice as fast, and half as fast. What does not wait for its host is as long as before.
+            let [shorter, longer] = [0.5, 2.0].map(|times| with_launches(&cell, &rates, times));
             [shorter.recip(), longer].map(|ratio| (ON_GPU + ratio - 1.0).min(OF_HOST))
         }
     }

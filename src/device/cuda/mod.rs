@@ -220,7 +220,8 @@ pub fn out_of_memory(error: &str) -> Option<String> {
     });
     // A buffer gets its place when it is allocated. Of one without a place CubeCL forgets why as soon as a kernel is to write
     // to it: then only a device that is lost would be another reason.
-    let without_place = error.contains("Memory location was never initialized") && !error.contains("is poisoned");
+    let without_place =
+        error.contains("Memory location was never initialized") && !error.contains("is poisoned");
     let what = match bytes {
         Some(bytes) => format!("an allocation of {bytes} bytes ({})", Bytes(bytes)),
         None if without_place => "an allocation".into(),
@@ -298,7 +299,8 @@ mod tests {
         let message = out_of_memory(&failure(unwritten.into())).expect("a lack of memory");
         assert!(message.starts_with("out of device memory: an allocation failed: lower"), "{message}");
         let lost = format!("The device is poisoned\n{unwritten}");
-        let others = ["the product was refused: CUBLAS_STATUS_NOT_SUPPORTED", "CUDA_ERROR_ILLEGAL_ADDRESS", &lost];
+        let others =
+            ["the product was refused: CUBLAS_STATUS_NOT_SUPPORTED", "CUDA_ERROR_ILLEGAL_ADDRESS", &lost];
         for other in others {
             let error = failure(other.into());
             assert_eq!(out_of_memory(&error), None);

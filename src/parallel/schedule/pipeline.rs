@@ -113,7 +113,9 @@ impl Order {
         let (mut most, mut behind) = ([Waiting::default(); 2], 0);
         for action in &self.computations[rank] {
             match *action {
-                Action::Forward { stage, micro_batch } => _ = versions_used.insert((stage, micro_batch), updates),
+                Action::Forward { stage, micro_batch } => {
+                    _ = versions_used.insert((stage, micro_batch), updates)
+                }
                 Action::Backward { stage, micro_batch } => {
                     versions_used.remove(&(stage, micro_batch));
                     behind = 1;
