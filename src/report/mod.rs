@@ -8,6 +8,7 @@ mod alike;
 mod answers;
 mod ceilings;
 mod charts;
+mod choices;
 mod columns;
 mod compare;
 mod conclusion;

@@ -4,8 +4,10 @@
 use itertools::Itertools;
 
 use super::answers;
+use super::choices::{SAVED, choices};
 use super::differences::{are_of_one_build, is_slower};
 use super::labels::FEW;
+use super::line::Line;
 use super::pareto;
 use super::table::{Comparison, Group};
 use crate::measure::{Measurement, RankRecord};
@@ -20,174 +22,234 @@ pub const NEAR: f64 = 1.1;
 const SAME: f64 = 1.01;
 /// A run whose steps took longer by more in the mean than in the median has waited.
 const WAITED: f64 = 1.05;
-/// Methods to choose among by the free memory.
-const CHOICES: usize = 4;
-/// What saves less than this share of the memory is no choice: nobody has just that much.
-const SAVED: f64 = 0.01;
-
-/// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most.
-fn on_each(comparison: &Comparison, group: &Group) -> String {
-    let line = &comparison.lines[group.lines[0]];
-    let Some(least) = ranks(comparison, group).iter().map(|rank| rank.memory.live_peak).min() else {
-        return String::new();
-    };
-    let place = if line.row.is_some_and(Row::is_on_cpu) { "rank" } else { "GPU" };
-    let most = comparison.of_group("live_peak_bytes", group).unwrap_or_default();
-    match least as f64 >= most * (1.0 - SAVED) {
-        true => format!(" on each {place}"),
-        false => format!(" on the {place} with the most"),
-    }
-}
-
-/// `, 63.0 MiB together`: ranks on one CPU share its memory.
-fn together(comparison: &Comparison, group: &Group) -> String {
-    let on_cpu = comparison.lines[group.lines[0]].row.is_some_and(Row::is_on_cpu);
-    let sum: u64 = ranks(comparison, group).iter().map(|rank| rank.memory.live_peak).sum();
-    if on_cpu && sum > 0 { format!(", {} together", Bytes(sum)) } else { String::new() }
-}
-
-fn ranks<'c>(comparison: &'c Comparison, group: &Group) -> &'c [RankRecord] {
-    comparison.lines[group.lines[0]].measured().map_or(&[], |measured| &measured.ranks)
-}
 
 /// The fastest method, the one with the least memory, and which to take by the free memory. `of_good`: only those that learn as
 /// well as the baseline are candidates.
 pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<String> {
-    let problem = candidates[0].problem;
-    let time = pareto::time(comparison);
-    let value = |column: &str, of: &Group| comparison.of_group(column, of).unwrap_or(f64::INFINITY);
-    let written = |column: &str, of: &Group| comparison.written_of_group(column, of).unwrap_or_default();
-    let memory = |of: &Group| {
-        let (most, of_all) = (on_each(comparison, of), together(comparison, of));
-        format!("{}{most}{of_all}", memory(|column| written(column, of)))
-    };
-    let name = |of: &Group| comparison.said(of.method);
-    let slower = |a: &Group, b: &Group| is_slower(comparison, a, b);
-    // Of times of different builds nothing is known.
-    let alike = |a: &Group, b: &Group| are_of_one_build(comparison, [&a.lines, &b.lines]) && !slower(a, b);
-    let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
-    let label = comparison.problem_label(problem);
-    let at = match comparison.problems() == 1 || label.is_empty() {
-        true => String::new(),
-        false => format!("at {label}, "),
-    };
-    let longer = |group: &Group, than: &Group| value(time, group) / value(time, than);
-    let near = |group: &Group, first: &Group| {
-        let longer = longer(group, first);
-        longer <= SAME || longer <= NEAR && alike(group, first)
-    };
-    // Of those that are as fast as the first of them, or slower by what may be chance: the first, and the one with the least
-    // memory.
-    let mut front: Vec<[Group; 2]> = Vec::new();
-    for group in pareto::front_of(comparison, candidates.iter().map(|group| (*group).clone())) {
-        match front.last_mut().filter(|[first, _]| near(&group, first)) {
-            Some([_, least]) => *least = group,
-            None => front.push([group.clone(), group]),
-        }
-    }
+    let trade = Trade::new(comparison, candidates, of_good);
+    let front = trade.front();
     let (Some([quickest, fastest]), Some([_, least])) = (front.first(), front.last()) else {
         return Vec::new();
     };
-    let rivals = candidates.iter().filter(|of| of.method != fastest.method && alike(of, fastest));
-    let rivals: Vec<String> = rivals.map(|of| name(of)).collect();
-    let of_other_builds =
-        candidates.iter().filter(|of| !are_of_one_build(comparison, [&of.lines, &fastest.lines]));
-    let of_other_builds: Vec<String> = of_other_builds.map(|of| name(of)).collect();
-    let few = |rivals: &[String]| match rivals.len() > FEW {
-        true => format!("{} others", rivals.len()),
-        false => names(rivals),
-    };
-    let equal = [
-        (!rivals.is_empty()).then(|| format!("not clearly less than {}", few(&rivals))),
-        (!of_other_builds.is_empty())
-            .then(|| format!("not compared with {}, of another build", few(&of_other_builds))),
-    ];
-    let equal = equal.into_iter().flatten().join("; ");
-    let equal = if equal.is_empty() { equal } else { format!(" ({equal})") };
-    let what = match quickest.method == fastest.method {
-        true => format!("{} {} the least time{equal}", name(fastest), verb(&name(fastest), "takes", "take")),
-        false => format!(
-            "{} {} the least time, {} {of_what}, but {} not clearly faster than all others; of those that take at \
-             most 1 % longer, or 10 % and not clearly so, {} {} the least memory",
-            name(quickest),
-            verb(&name(quickest), "takes", "take"),
-            written(time, quickest),
-            verb(&name(quickest), "is", "are"),
-            name(fastest),
-            verb(&name(fastest), "needs", "need"),
-        ),
-    };
-    let among = if of_good { "of these, " } else { "" };
-    let and_host = |of: &Group| {
-        let columns = ["pinned_bytes", "host_bytes"];
+    let first = [trade.fastest(quickest, fastest)];
+    let first = first.into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
+    let compared =
+        of_good || comparison.having("eval_perplexity").next().is_some() || answers::are_asked(comparison);
+    let unlike = if compared { String::new() } else { unlike(comparison, candidates) };
+    if least.method == fastest.method {
+        let there = if trade.at.is_empty() { "" } else { " there" };
+        let take = format!("No other method needs less memory{there}: take {}.", trade.name(fastest));
+        return vec![first, take + &unlike];
+    }
+    vec![first, trade.least(least, fastest), trade.choice(&front) + &unlike]
+}
+
+/// The methods of one size, of which one is to be taken.
+struct Trade<'c> {
+    comparison: &'c Comparison<'c>,
+    candidates: &'c [&'c Group],
+    of_good: bool,
+    /// The column of times, and what they are of.
+    time: &'static str,
+    of_what: &'static str,
+    /// `at batch size 4, `
+    at: String,
+}
+
+impl<'c> Trade<'c> {
+    fn new(comparison: &'c Comparison<'c>, candidates: &'c [&'c Group], of_good: bool) -> Self {
+        let time = pareto::time(comparison);
+        let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
+        let label = comparison.problem_label(candidates[0].problem);
+        let at = match comparison.problems() == 1 || label.is_empty() {
+            true => String::new(),
+            false => format!("at {label}, "),
+        };
+        Self { comparison, candidates, of_good, time, of_what, at }
+    }
+
+    fn value(&self, column: &str, of: &Group) -> f64 {
+        self.comparison.of_group(column, of).unwrap_or(f64::INFINITY)
+    }
+
+    fn written(&self, column: &str, of: &Group) -> String {
+        self.comparison.written_of_group(column, of).unwrap_or_default()
+    }
+
+    fn name(&self, of: &Group) -> String {
+        self.comparison.said(of.method)
+    }
+
+    fn line(&self, of: &Group) -> &'c Line<'c> {
+        &self.comparison.lines[of.lines[0]]
+    }
+
+    fn ranks(&self, of: &Group) -> &'c [RankRecord] {
+        self.line(of).measured().map_or(&[], |measured| &measured.ranks)
+    }
+
+    fn is_of_one_build(&self, a: &Group, b: &Group) -> bool {
+        are_of_one_build(self.comparison, [&a.lines, &b.lines])
+    }
+
+    /// Whether a is not clearly slower than b. Of times of different builds nothing is known.
+    fn is_alike(&self, a: &Group, b: &Group) -> bool {
+        self.is_of_one_build(a, b) && !is_slower(self.comparison, a, b)
+    }
+
+    fn longer(&self, group: &Group, than: &Group) -> f64 {
+        self.value(self.time, group) / self.value(self.time, than)
+    }
+
+    /// Of those that are as fast as the first of them, or slower by what may be chance: the first, and the one with the least
+    /// memory.
+    fn front(&self) -> Vec<[Group; 2]> {
+        let near = |group: &Group, first: &Group| {
+            let longer = self.longer(group, first);
+            longer <= SAME || longer <= NEAR && self.is_alike(group, first)
+        };
+        let mut front: Vec<[Group; 2]> = Vec::new();
+        for group in pareto::front_of(self.comparison, self.candidates.iter().map(|group| (*group).clone())) {
+            match front.last_mut().filter(|[first, _]| near(&group, first)) {
+                Some([_, least]) => *least = group,
+                None => front.push([group.clone(), group]),
+            }
+        }
+        front
+    }
+
+    /// ` (not clearly less than b and c)`: what may be as fast.
+    fn rivals(&self, fastest: &Group) -> String {
+        let few = |names_of: Vec<String>| match names_of.len() > FEW {
+            true => format!("{} others", names_of.len()),
+            false => names(&names_of),
+        };
+        let of = |which: &dyn Fn(&Group) -> bool| -> Option<String> {
+            let some: Vec<String> =
+                self.candidates.iter().filter(|of| which(of)).map(|of| self.name(of)).collect();
+            (!some.is_empty()).then(|| few(some))
+        };
+        let rivals = of(&|of| of.method != fastest.method && self.is_alike(of, fastest));
+        let of_other_builds = of(&|of| !self.is_of_one_build(of, fastest));
+        let equal = [
+            rivals.map(|rivals| format!("not clearly less than {rivals}")),
+            of_other_builds.map(|others| format!("not compared with {others}, of another build")),
+        ];
+        let equal = equal.into_iter().flatten().join("; ");
+        if equal.is_empty() { equal } else { format!(" ({equal})") }
+    }
+
+    fn fastest(&self, quickest: &Group, fastest: &Group) -> String {
+        let [name, first] = [fastest, quickest].map(|of| self.name(of));
+        let what = match quickest.method == fastest.method {
+            true => format!("{name} {} the least time{}", verb(&name, "takes", "take"), self.rivals(fastest)),
+            false => format!(
+                "{first} {} the least time, {} {}, but {} not clearly faster than all others; of those that take at \
+                 most 1 % longer, or 10 % and not clearly so, {name} {} the least memory",
+                verb(&first, "takes", "take"),
+                self.written(self.time, quickest),
+                self.of_what,
+                verb(&first, "is", "are"),
+                verb(&name, "needs", "need"),
+            ),
+        };
+        // A sampler's tokens are counted over the whole run, and its steps one by one.
+        let of_run = match self.time == "step_s_median" {
+            false => " over the whole run",
+            true if waits(self.comparison, fastest) => {
+                " over the whole run, in which the device also waited for its host"
+            }
+            true => "",
+        };
+        sentence(&format!(
+            "{}{}{what}: {} {}, {} tokens a second{of_run}, in {}{}.",
+            if self.of_good { "of these, " } else { "" },
+            self.at,
+            self.written(self.time, fastest),
+            self.of_what,
+            self.written("tokens_per_second", fastest),
+            self.memory(fastest),
+            self.and_host(fastest)
+        ))
+    }
+
+    fn least(&self, least: &Group, fastest: &Group) -> String {
+        let (name, times) = (self.name(fastest), ratio(self.longer(least, fastest)));
+        let price = match (is_slower(self.comparison, least, fastest), self.is_alike(least, fastest)) {
+            (true, _) => format!("{times} the time of {name}"),
+            (false, true) => format!("a time that is not clearly longer than that of {name} ({times})"),
+            (false, false) => format!("{times} the time of {name}, which another build measured"),
+        };
+        let saved = 1.0 - self.value("live_peak_bytes", least) / self.value("live_peak_bytes", fastest);
+        format!(
+            "{} {} the least memory{}: {}, {} less, for {price}{}.",
+            sentence(&format!("{}{}", self.on(), self.name(least))),
+            verb(&self.name(least), "needs", "need"),
+            if self.of_good { " of them" } else { "" },
+            self.memory(least),
+            percent(saved),
+            self.and_host(least)
+        )
+    }
+
+    fn choice(&self, front: &[[Group; 2]]) -> String {
+        let room = |of: &Group| {
+            let bytes = self.written("live_peak_bytes", of);
+            format!("{} where {bytes} are free for tensors{}", self.name(of), self.on_each(of))
+        };
+        let point = |of: &Group| [self.value(self.time, of), self.value("live_peak_bytes", of)].map(f64::ln);
+        let points: Vec<[f64; 2]> = front.iter().map(|[_, of]| point(of)).collect();
+        let chosen = match choices(&points).as_slice() {
+            [only] => self.name(&front[*only][1]),
+            several => several.iter().map(|i| room(&front[*i][1])).join(", else "),
+        };
+        sentence(&format!("{}take {chosen}.", self.on()))
+    }
+
+    /// Each device has an answer of its own, which names it.
+    fn on(&self) -> &str {
+        if self.comparison.recipe.devices.is_empty() { "" } else { &self.at }
+    }
+
+    fn memory(&self, of: &Group) -> String {
+        format!("{}{}{}", memory(|column| self.written(column, of)), self.on_each(of), self.together(of))
+    }
+
+    /// ` on each GPU`, of a group of several ranks: memory is that of the rank with the most.
+    fn on_each(&self, of: &Group) -> String {
+        let Some(least) = self.ranks(of).iter().map(|rank| rank.memory.live_peak).min() else {
+            return String::new();
+        };
+        let place = if self.line(of).row.is_some_and(Row::is_on_cpu) { "rank" } else { "GPU" };
+        let most = self.comparison.of_group("live_peak_bytes", of).unwrap_or_default();
+        match least as f64 >= most * (1.0 - SAVED) {
+            true => format!(" on each {place}"),
+            false => format!(" on the {place} with the most"),
+        }
+    }
+
+    /// `, 63.0 MiB together`: ranks on one CPU share its memory.
+    fn together(&self, of: &Group) -> String {
+        let on_cpu = self.line(of).row.is_some_and(Row::is_on_cpu);
+        let sum: u64 = self.ranks(of).iter().map(|rank| rank.memory.live_peak).sum();
+        if on_cpu && sum > 0 { format!(", {} together", Bytes(sum)) } else { String::new() }
+    }
+
+    /// `, and 23.0 GiB of the host's memory for all ranks`
+    fn and_host(&self, of: &Group) -> String {
         let of_rank =
             |rank: &RankRecord| [rank.memory.pinned, rank.memory.host].into_iter().flatten().sum::<u64>();
-        let of_ranks = ranks(comparison, of).iter().map(of_rank);
+        let of_ranks = self.ranks(of).iter().map(of_rank);
+        let columns = ["pinned_bytes", "host_bytes"];
         let (bytes, whose) = match of_ranks.len() {
-            0 => (columns.iter().filter_map(|column| comparison.of_group(column, of)).sum(), ""),
+            0 => (columns.iter().filter_map(|column| self.comparison.of_group(column, of)).sum(), ""),
             _ => (of_ranks.sum::<u64>() as f64, " for all ranks"),
         };
         match bytes > 0.0 {
             true => format!(", and {} of the host's memory{whose}", Bytes(bytes as u64)),
             false => String::new(),
         }
-    };
-    // A sampler's tokens are counted over the whole run, and its steps one by one.
-    let of_run = match time == "step_s_median" {
-        false => " over the whole run",
-        true if waits(comparison, fastest) => {
-            " over the whole run, in which the device also waited for its host"
-        }
-        true => "",
-    };
-    let first = sentence(&format!(
-        "{among}{at}{what}: {} {of_what}, {} tokens a second{of_run}, in {}{}.",
-        written(time, fastest),
-        written("tokens_per_second", fastest),
-        memory(fastest),
-        and_host(fastest)
-    ));
-    let first = [first].into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
-    let compared =
-        of_good || comparison.having("eval_perplexity").next().is_some() || answers::are_asked(comparison);
-    let unlike = if compared { String::new() } else { unlike(comparison, candidates) };
-    if least.method == fastest.method {
-        let there = if at.is_empty() { "" } else { " there" };
-        let take = format!("No other method needs less memory{there}: take {}.", name(fastest));
-        return vec![first, take + &unlike];
     }
-    let saved = 1.0 - value("live_peak_bytes", least) / value("live_peak_bytes", fastest);
-    let times = ratio(longer(least, fastest));
-    let price = match (slower(least, fastest), alike(least, fastest)) {
-        (true, _) => format!("{times} the time of {}", name(fastest)),
-        (false, true) => {
-            format!("a time that is not clearly longer than that of {} ({times})", name(fastest))
-        }
-        (false, false) => format!("{times} the time of {}, which another build measured", name(fastest)),
-    };
-    // Each device has an answer of its own, which names it.
-    let on = if comparison.recipe.devices.is_empty() { "" } else { &at };
-    let named = sentence(&format!("{on}{}", name(least)));
-    let second = format!(
-        "{named} {} the least memory{}: {}, {} less, for {price}{}.",
-        verb(&name(least), "needs", "need"),
-        if of_good { " of them" } else { "" },
-        memory(least),
-        percent(saved),
-        and_host(least)
-    );
-    let room = |of: &Group| {
-        let bytes = written("live_peak_bytes", of);
-        format!("{} where {bytes} are free for tensors{}", name(of), on_each(comparison, of))
-    };
-    let points: Vec<[f64; 2]> =
-        front.iter().map(|[_, of]| [value(time, of), value("live_peak_bytes", of)].map(f64::ln)).collect();
-    let chosen = match choices(&points).as_slice() {
-        [only] => name(&front[*only][1]),
-        several => several.iter().map(|i| room(&front[*i][1])).join(", else "),
-    };
-    let take = sentence(&format!("{on}take {chosen}.{unlike}"));
-    vec![first, second, take]
 }
 
 /// Whether steps on a GPU took clearly longer over the whole run than their median by device events says.
@@ -231,46 +293,4 @@ fn against_baseline(comparison: &Comparison, candidates: &[&Group], fastest: &Gr
     let time = |group: &Group| comparison.of_group(pareto::time(comparison), group);
     let (name, times) = (comparison.said(base.method), ratio(time(base)? / time(fastest)?));
     is_slower(comparison, base, fastest).then(|| format!("The baseline, {name}, takes {times} that time."))
-}
-
-/// The points of a front, logarithms of time and memory by rising time, that a reader chooses among. Of those that save
-/// enough of the one before: the first, the last, and those between with which the time is the least in the mean over the
-/// memories that may be free.
-fn choices(points: &[[f64; 2]]) -> Vec<usize> {
-    let mut clear: Vec<usize> = Vec::new();
-    for (i, [_, memory]) in points.iter().enumerate() {
-        if clear.last().is_none_or(|before| memory - points[*before][1] <= (1.0 - SAVED).ln()) {
-            clear.push(i);
-        }
-    }
-    let last = clear.len() - 1;
-    if clear.len() <= CHOICES {
-        return clear;
-    }
-    let with = |between: Vec<usize>| -> Vec<usize> {
-        [vec![0], between, vec![last]].concat().into_iter().map(|i| clear[i]).collect()
-    };
-    // With less memory than one point needs, and as much as the next one does, that one is taken.
-    let time = |chosen: &Vec<usize>| -> f64 {
-        let steps = chosen.windows(2).map(|pair| (points[pair[0]], points[pair[1]]));
-        steps.map(|([_, memory], [time, next])| (memory - next) * time).sum()
-    };
-    let all = (1..last).combinations(CHOICES - 2).map(with);
-    all.min_by(|a, b| time(a).total_cmp(&time(b))).expect("points between the first and the last")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Times 1 to 32 and memories 32 to 1: of the four between, the two after the largest steps of memory.
-    #[test]
-    fn a_front_of_many_is_told_by_four() {
-        let front = [[1.0, 32.0], [2.0, 30.0], [3.0, 8.0], [4.0, 7.5], [5.0, 2.0], [32.0, 1.0]];
-        assert_eq!(choices(&front.map(|point| point.map(f64::ln))), [0, 2, 4, 5]);
-        assert_eq!(choices(&[[0.0, 1.0], [1.0, 0.0]]), [0, 1]);
-        // Half a percent less, and then one in all.
-        let hardly = [[1.0, 1.65], [2.0, 1.642], [3.0, 1.633], [4.0, 1.63]];
-        assert_eq!(choices(&hardly.map(|point| point.map(f64::ln))), [0, 2]);
-    }
 }
