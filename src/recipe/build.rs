@@ -14,7 +14,7 @@ use super::grid::{self, Combination};
 use super::report::{ReportConfig, Stage};
 use super::{CPU, Cell, GRID, LADDER, Recipe, keys, ladder, read, save};
 use crate::device::Target;
-use crate::words::settings;
+use crate::words::{Settings, settings};
 
 /// The keys of a recipe that do not belong to a cell.
 #[derive(Debug, Deserialize)]
@@ -66,30 +66,78 @@ impl Recipe {
                 "a recipe needs at least a title, [model] and [train]; recipes/quickstart.toml is a good start",
             ));
         }
-
         let title = table.get("title").map(|title| title.span());
-        let mut header = DeTable::new();
-        for key in HEADER_KEYS {
-            if let Some((name, value)) = table.remove_entry(key) {
-                header.insert(name, value);
-            }
+        let header = HEADER_KEYS.into_iter().filter_map(|key| table.remove_entry(key)).collect();
+        let combinations = combinations(table, source)?;
+        let Cells { cells, stages, settings, elsewhere } =
+            Cells::read(&root, combinations, set, (source, target))?;
+        let swept = keys::swept(&settings);
+        save::check_apart(&cells, &swept).map_err(|rule| source.plain(&rule.message, &rule.help))?;
+        require_one_gpu(&cells, source)?;
+        // After the cells: a misspelt `title` is an unknown key, not a missing title.
+        let mut header = Header::read(header, title, source)?;
+        if !stages.is_empty() {
+            header.report.ladder = stages;
         }
-        let (grid, rungs) = (table.remove_entry(GRID), table.remove_entry(LADDER));
-        if let (Some((name, _)), Some(_)) = (&grid, &rungs) {
-            return Err(source.at(
-                Some(name.span()),
-                "`grid` and `ladder` both say which cells there are".into(),
-                "remove one of them".into(),
-            ));
-        }
-        let combinations: Vec<(Combination, Option<Stage>)> = match rungs {
-            Some(rungs) => ladder::expand(rungs, source)?,
-            None => grid::expand(grid, source)?.into_iter().map(|overrides| (overrides, None)).collect(),
-        };
-        let (mut cells, mut stages, mut all_settings) =
-            (Vec::with_capacity(combinations.len()), Vec::new(), Vec::with_capacity(combinations.len()));
-        let (mut seen, mut elsewhere) = (HashMap::new(), BTreeMap::new());
-        // Each cell is read like a recipe of its own; the first error counts, in the grid's order.
+        header.report.check(&settings, source)?;
+        let goes_along = |key: &&String| keys::goes_along(key, &settings);
+        let telling = swept.iter().filter(|key| !goes_along(key)).cloned().collect();
+        // Millions of keys of a large grid take time to free, too.
+        settings.into_par_iter().for_each(drop);
+        Ok(Self {
+            path: source.path.clone(),
+            text: source.text.clone(),
+            title: header.title,
+            question: header.question,
+            cells,
+            devices: Vec::new(),
+            elsewhere: elsewhere.into_iter().map(|(position, why)| (position, why.to_string())).collect(),
+            report: header.report,
+            swept,
+            telling,
+        })
+    }
+}
+
+/// What a cell sets beside what all cells have, and its rung of a ladder.
+type OfCell<'t> = (Combination<'t>, Option<Stage>);
+
+/// Takes the grid or the ladder out of the recipe's table.
+fn combinations<'t>(table: &mut DeTable<'t>, source: &Source) -> Result<Vec<OfCell<'t>>, RecipeError> {
+    let (grid, rungs) = (table.remove_entry(GRID), table.remove_entry(LADDER));
+    if let (Some((name, _)), Some(_)) = (&grid, &rungs) {
+        return Err(source.at(
+            Some(name.span()),
+            "`grid` and `ladder` both say which cells there are".into(),
+            "remove one of them".into(),
+        ));
+    }
+    match rungs {
+        Some(rungs) => ladder::expand(rungs, source),
+        None => Ok(grid::expand(grid, source)?.into_iter().map(|overrides| (overrides, None)).collect()),
+    }
+}
+
+/// The cells of a recipe, each read and checked.
+#[derive(Default)]
+struct Cells {
+    cells: Vec<Cell>,
+    /// Of a ladder.
+    stages: Vec<Stage>,
+    /// By cell.
+    settings: Vec<Settings>,
+    /// Why a cell cannot run here, by its position.
+    elsewhere: BTreeMap<usize, RecipeError>,
+}
+
+impl Cells {
+    /// Each cell is read like a recipe of its own; the first error counts, in the grid's order.
+    fn read(
+        root: &Spanned<DeTable<'_>>,
+        combinations: Vec<OfCell<'_>>,
+        set: &Combination<'_>,
+        (source, target): (&Source, Option<&Target>),
+    ) -> Result<Self, RecipeError> {
         let built = combinations.par_iter().map(|(overrides, _)| {
             let overrides = [overrides.as_slice(), set].concat();
             let (cell, missing) = read::from_table(root.clone(), &overrides, source, target)?;
@@ -104,61 +152,43 @@ impl Recipe {
             let error = built.swap_remove(wrong).expect_err("it is one");
             return Err(name.into_iter().fold(error, |error, name| error.in_cell(&name)));
         }
+        let (mut all, mut seen) = (Self::default(), HashMap::new());
         for (built, (overrides, stage)) in built.into_iter().zip(combinations) {
-            let (cell, missing, (identity, own_settings)) = built?;
-            if let Some(i) = seen.insert(identity, cells.len()) {
+            let (cell, missing, (identity, settings)) = built?;
+            let position = all.cells.len();
+            if let Some(same) = seen.insert(identity, position) {
                 // What is set takes the place of an axis: cells that differed in it are one.
                 if !set.is_empty() {
                     continue;
                 }
                 let span = overrides.first().map(|(key, _)| key.span());
-                return Err(source.at(
-                    span,
-                    format!("cell {} is the same as cell {}", cells.len() + 1, i + 1),
-                    match stage {
-                        None => "remove the repeated value from the grid".to_string(),
-                        Some(stage) => {
-                            format!("let the rung \"{}\" set something else, or remove it", stage.stage)
-                        }
-                    },
-                ));
+                return Err(twice(position, same, stage.as_ref(), span, source));
             }
-            elsewhere.extend(missing.map(|missing| (cells.len(), missing)));
-            cells.push(cell);
-            all_settings.push(own_settings);
-            stages.extend(stage);
+            all.elsewhere.extend(missing.map(|missing| (position, missing)));
+            all.cells.push(cell);
+            all.settings.push(settings);
+            all.stages.extend(stage);
         }
-        if elsewhere.len() == cells.len()
-            && let Some((_, missing)) = elsewhere.pop_first()
-        {
-            return Err(missing);
+        match all.elsewhere.len() == all.cells.len() {
+            true => all.elsewhere.pop_first().map_or(Ok(all), |(_, missing)| Err(missing)),
+            false => Ok(all),
         }
-        let swept = keys::swept(&all_settings);
-        save::check_apart(&cells, &swept).map_err(|rule| source.plain(&rule.message, &rule.help))?;
-        require_one_gpu(&cells, source)?;
-        // After the cells: a misspelt `title` is an unknown key, not a missing title.
-        let mut header = Header::read(header, title, source)?;
-        if !stages.is_empty() {
-            header.report.ladder = stages;
-        }
-        header.report.check(&all_settings, source)?;
-        let goes_along = |key: &&String| keys::goes_along(key, &all_settings);
-        let telling = swept.iter().filter(|key| !goes_along(key)).cloned().collect();
-        // Millions of keys of a large grid take time to free, too.
-        all_settings.into_par_iter().for_each(drop);
-        Ok(Self {
-            path: source.path.clone(),
-            text: source.text.clone(),
-            title: header.title,
-            question: header.question,
-            cells,
-            devices: Vec::new(),
-            elsewhere: elsewhere.into_iter().map(|(position, why)| (position, why.to_string())).collect(),
-            report: header.report,
-            swept,
-            telling,
-        })
     }
+}
+
+/// Two cells of a recipe that are the same.
+fn twice(
+    position: usize,
+    same: usize,
+    stage: Option<&Stage>,
+    span: Option<Range<usize>>,
+    source: &Source,
+) -> RecipeError {
+    let help = match stage {
+        None => "remove the repeated value from the grid".to_string(),
+        Some(stage) => format!("let the rung \"{}\" set something else, or remove it", stage.stage),
+    };
+    source.at(span, format!("cell {} is the same as cell {}", position + 1, same + 1), help)
 }
 
 fn require_one_gpu(cells: &[Cell], source: &Source) -> Result<(), RecipeError> {
@@ -176,7 +206,7 @@ fn require_one_gpu(cells: &[Cell], source: &Source) -> Result<(), RecipeError> {
 /// What tells a cell with an error from the others; `None` where the error is drawn on it.
 fn name(
     cell: usize,
-    combinations: &[(Combination<'_>, Option<Stage>)],
+    combinations: &[OfCell<'_>],
     set: &Combination<'_>,
     error: &RecipeError,
     source: &Source,

@@ -10,7 +10,7 @@ use super::saving::States;
 use super::step::share;
 use super::steps::Run;
 use super::training::Training;
-use crate::measure::{Measured, Measurement, Stop, diverged};
+use crate::measure::{Crossing, Loading, Measured, Measurement, Stop, diverged};
 use crate::model::{Kind, on_model};
 use crate::parallel::Groups;
 use crate::params::save::Saved;
@@ -112,33 +112,36 @@ fn run<K: Kind<Network: Build>>(
     run.training.end_steps();
     save_trained(&mut run, &folders, &groups);
     let loading = sampled.then(|| run.loading(run_seconds));
-    let Run { mut training, meter, states, resumed, unsaved, traffic, .. } = run;
+    finished(run, (&placed, &groups), trace, run_seconds, loading)
+}
+
+/// What is measured behind the steps, and last of all the trace. `placed`: the cell as it trained.
+fn finished<N: Build>(
+    run: Run<'_, N>,
+    (placed, groups): (&Cell, &Groups),
+    trace: Option<&Path>,
+    run_seconds: f64,
+    loading: Option<(Loading, f64)>,
+) -> Result<Outcome, Stop> {
+    let Run { cell, world, mut training, meter, apart, states, resumed, unsaved, traffic, .. } = run;
     // Losses show the effect of updates; without updates only this norm shows what backward has computed.
     let proves = cell.train.mode.trains() && cell.train.optimizer.rule().is_none();
     let gradient_norm = if proves { training.gradient_norm() } else { None };
-    // The row of a cell whose blocks move has what crossed the bus. A graph's has not: a recording shows launches.
-    let crosses = cell.offload.moves() && id != DeviceId::Cpu && !cell.train.graph;
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
-    let ranks = together(world, &groups, &mut measured, traffic, training.of_stages());
+    let ranks = together(world, groups, &mut measured, traffic, training.of_stages());
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
     let feature_distance =
-        cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
-    // One more step, after everything that is measured. All ranks take it, and the first writes its trace.
-    let own = trace.filter(|_| world.rank() == 0);
-    let mut crossings = if trace.is_some() || crosses { training.record(own) } else { Vec::new() };
-    if cell.train.graph {
-        crossings.clear();
-    }
+        cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(placed));
+    let crossings = recorded(cell, world, &mut training, trace);
     let results = training.into_results();
     // A cell that could not save its weights can go on from its last state to save them.
     if let Some(Err(e)) = states.filter(|_| unsaved.is_empty()).map(|states| states.remove()) {
         tell(format!("the state of a finished cell cannot be removed: {e}"));
     }
-    let measured = Measured { crossings, ..measured };
     Ok(Outcome {
-        measured,
+        measured: Measured { crossings, ..measured },
         results,
         feature_distance,
         run_seconds,
@@ -149,6 +152,23 @@ fn run<K: Kind<Network: Build>>(
         unsaved,
         ranks,
     })
+}
+
+/// One more step, after everything that is measured: what crossed the bus in it. All ranks take it, and the first writes its
+/// trace.
+fn recorded<N: Build>(
+    cell: &Cell,
+    world: &World,
+    training: &mut Training<'_, N>,
+    trace: Option<&Path>,
+) -> Vec<Crossing> {
+    // The row of a cell whose blocks move has what crossed the bus. A graph's has not: a recording shows launches.
+    let crosses = cell.offload.moves() && cell.device_id() != DeviceId::Cpu && !cell.train.graph;
+    if trace.is_none() && !crosses {
+        return Vec::new();
+    }
+    let crossings = training.record(trace.filter(|_| world.rank() == 0));
+    if cell.train.graph { Vec::new() } else { crossings }
 }
 
 /// Writes the weights or the adapter that the cell is to save.
