@@ -73,15 +73,7 @@ pub struct GenerateArgs {
 /// When the folder, the prompts or the device cannot be used.
 pub fn run(args: &GenerateArgs) -> Result<String> {
     let device = super::device(&args.device)?;
-    let choice = match args.temperature {
-        None => Choice::Greedy,
-        Some(temperature) if temperature > 0.0 && temperature.is_finite() => {
-            Choice::Sample { temperature, top_k: args.top_k, seed: args.seed }
-        }
-        Some(other) => {
-            return Err(miette!("--temperature must be above 0, not {other}; leave it out for greedy"));
-        }
-    };
+    let choice = choice(args)?;
     if !args.folder.is_dir() {
         return Err(miette!(
             help = "name a folder that holds config.json and the weights in safetensors",
@@ -93,31 +85,11 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     let text = Text::open(args)?;
     let fitting = on_language!(&model, model => model.check_weights()).expect("a language model");
     fitting.map_err(|e| miette!("{e}"))?;
-    let DecoderSizes { vocab_size: vocab, max_positions: positions, .. } =
-        model.decoder().expect("a language model");
     let tuning = match &args.adapter {
         None => Tuning::default(),
         Some(folder) => adapted(&model, folder)?,
     };
-    let virtual_tokens = tuning.virtual_count();
-    let prompt = text.prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(virtual_tokens);
-    let longest = prompt.saturating_add(args.tokens);
-    if longest > positions {
-        let shorter = if prompt < positions { "--tokens smaller" } else { "the prompt shorter" };
-        let included = match virtual_tokens {
-            0 => String::new(),
-            1 => ", one virtual one of the adapter included".into(),
-            count => format!(", {count} virtual ones of the adapter included"),
-        };
-        return Err(miette!(
-            help = format!("make {shorter}"),
-            "the prompt has {prompt} tokens{included}, and with its continuation {longest}; the model has {positions} \
-             positions"
-        ));
-    }
-    if let Some(id) = text.prompts.iter().flatten().find(|id| **id as usize >= vocab) {
-        return Err(miette!("the token {id} is not in the model's vocabulary of {vocab}"));
-    }
+    let longest = longest(args, &text, model.decoder().expect("a language model"), tuning.virtual_count())?;
     let request = Request { tokens: args.tokens, choice, ends: text.ends.clone() };
     let cell = cell(args, device, &model, [text.prompts.len(), longest])?;
     let computation = Computation::new(cell.precision.arithmetic(), cell.ops, cell.checkpoint);
@@ -159,6 +131,43 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     })
     .expect("a language model");
     Ok(results.iter().map(|ids| text.show(ids)).join("\n"))
+}
+
+fn choice(args: &GenerateArgs) -> Result<Choice> {
+    match args.temperature {
+        None => Ok(Choice::Greedy),
+        Some(temperature) if temperature > 0.0 && temperature.is_finite() => {
+            Ok(Choice::Sample { temperature, top_k: args.top_k, seed: args.seed })
+        }
+        Some(other) => Err(miette!("--temperature must be above 0, not {other}; leave it out for greedy")),
+    }
+}
+
+/// Tokens of the longest prompt with its continuation, virtual ones included.
+///
+/// # Errors
+/// When the model has fewer positions, or lacks a token of a prompt.
+fn longest(args: &GenerateArgs, text: &Text, sizes: DecoderSizes, virtual_tokens: usize) -> Result<usize> {
+    let DecoderSizes { vocab_size: vocab, max_positions: positions, .. } = sizes;
+    let prompt = text.prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(virtual_tokens);
+    let longest = prompt.saturating_add(args.tokens);
+    if longest > positions {
+        let shorter = if prompt < positions { "--tokens smaller" } else { "the prompt shorter" };
+        let included = match virtual_tokens {
+            0 => String::new(),
+            1 => ", one virtual one of the adapter included".into(),
+            count => format!(", {count} virtual ones of the adapter included"),
+        };
+        return Err(miette!(
+            help = format!("make {shorter}"),
+            "the prompt has {}{included}, and with its continuation {longest}; the model has {positions} positions",
+            text::counted(prompt, "token")
+        ));
+    }
+    match text.prompts.iter().flatten().find(|id| **id as usize >= vocab) {
+        Some(id) => Err(miette!("the token {id} is not in the model's vocabulary of {vocab}")),
+        None => Ok(longest),
+    }
 }
 
 /// `64 tokens in 12.3 ms, 5203 tokens/s; peak memory 296 MiB; the first time took 3.21 s`

@@ -1,9 +1,15 @@
 //! Rules of `[data]` with files: the tokenizer of loaded weights, and the splits of a corpus.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
-use super::{Corpus, Data, DataError, TextSource, TokenizerSource};
-use crate::words::Rule;
+use super::{Corpus, Data, DataError, Split, TextSource, TokenizerSource};
+use crate::words::{Rule, locked};
+
+/// Folders and files that have text for these splits: a corpus of many files is listed once for all cells of a recipe.
+#[derive(Default)]
+pub struct Found(Mutex<HashSet<(PathBuf, Vec<Split>)>>);
 
 impl Data {
     /// Takes the tokenizer of the weights in `folder`, where the recipe names none: the ids of another one would mean
@@ -22,12 +28,18 @@ impl Data {
 
     /// Refuses a corpus whose files lack a split. A corpus that is missing passes: a recipe is also checked on machines
     /// where it does not run. `evaluates`: whether the held-out split is read too.
-    pub(crate) fn check_files(&self, evaluates: bool) -> Result<(), Rule> {
+    pub(crate) fn check_files(&self, evaluates: bool, found: &Found) -> Result<(), Rule> {
         let Self::Text { corpus, train_split, eval_split, .. } = self else { return Ok(()) };
         let path = match corpus {
             TextSource::Path(path) if path.exists() => path,
             TextSource::Path(_) | TextSource::Generated { .. } | TextSource::Task => return Ok(()),
         };
+        let splits: Vec<Split> =
+            std::iter::once(*train_split).chain(evaluates.then_some(*eval_split)).collect();
+        let asked = (path.clone(), splits);
+        if locked(&found.0).contains(&asked) {
+            return Ok(());
+        }
         let rule = |key, help| move |e: DataError| Rule::new(&[key, "data.corpus"], e.to_string(), help);
         let corpus = Corpus::open(path).map_err(rule("data.corpus", "name a file or a folder of text"))?;
         let help = "name the split of its files in data.train_split, or rename a file";
@@ -37,6 +49,7 @@ impl Data {
                         data.corpus, or remove [eval]";
             corpus.require(*eval_split).map_err(rule("data.eval_split", help))?;
         }
+        locked(&found.0).insert(asked);
         Ok(())
     }
 }

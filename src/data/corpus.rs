@@ -8,9 +8,13 @@ use walkdir::WalkDir;
 use super::documents::{ending, heading, read};
 use super::task::Problems;
 use super::{DataError, Prompted, generated};
+use crate::words::text::few;
 
 /// Endings of the files that belong to a corpus.
 const EXTENSIONS: [&str; 4] = ["tokens", "raw", "txt", "jsonl"];
+
+/// Files that an error names.
+const MOST_NAMED: usize = 8;
 
 /// The parts of a corpus.
 #[derive(
@@ -170,7 +174,7 @@ fn has_bytes(path: &Path) -> bool {
 fn no_text(root: &Path, files: &[(Split, PathBuf)], split: Split) -> DataError {
     let name = split.into_str();
     let names = |all: &mut dyn Iterator<Item = &(Split, PathBuf)>| {
-        all.map(|(_, path)| path.display().to_string()).collect::<Vec<_>>().join(", ")
+        few(all.map(|(_, path)| path.display()), MOST_NAMED)
     };
     let own = names(&mut files.iter().filter(|(of, _)| *of == split));
     if !own.is_empty() {

@@ -4,6 +4,7 @@ use super::{DataError, Tokenizer};
 use crate::model::generate::{Choice, Request};
 use crate::words::key::DefaultValue::{Nothing, Whole};
 use crate::words::section::section;
+use crate::words::text::counted;
 use crate::words::values::{COUNT, POSITIVE, Values};
 use crate::words::{Key, Rule, Section};
 
@@ -61,9 +62,9 @@ impl Prompts {
             }
             if prompt.len() + tokens > context {
                 return Err(DataError::new(format!(
-                    "the prompt \"{text}\" has {} tokens, and generate.max_new_tokens = {tokens} more do not fit: the model \
+                    "the prompt \"{text}\" has {}, and generate.max_new_tokens = {tokens} more do not fit: the model \
                      has {context} positions; make one of them smaller",
-                    prompt.len()
+                    counted(prompt.len(), "token")
                 )));
             }
             Ok((text.clone(), prompt))

@@ -13,6 +13,7 @@ use super::diagnostic::{RecipeError, Source};
 use super::grid::{self, Combination};
 use super::report::{ReportConfig, Stage};
 use super::{CPU, Cell, GRID, LADDER, Recipe, keys, ladder, read, save};
+use crate::data::Found;
 use crate::device::Target;
 use crate::words::{Settings, settings};
 
@@ -138,6 +139,8 @@ impl Cells {
         set: &Combination<'_>,
         (source, target): (&Source, Option<&Target>),
     ) -> Result<Self, RecipeError> {
+        let found = Found::default();
+        let target = target.map(|target| (target, &found));
         let built = combinations.par_iter().map(|(overrides, _)| {
             let overrides = [overrides.as_slice(), set].concat();
             let (cell, missing) = read::from_table(root.clone(), &overrides, source, target)?;

@@ -11,6 +11,7 @@ use super::cell::Cell;
 use super::diagnostic::{RecipeError, Source};
 use super::grid::Override;
 use super::{NOT_OF_CELLS, ON_CPU, complete, rules, tagged};
+use crate::data::Found;
 use crate::device::Target;
 use crate::words::Rule;
 
@@ -83,7 +84,7 @@ pub(super) fn from_table<'i>(
     mut root: Spanned<DeTable<'i>>,
     overrides: &[(Spanned<String>, Override<'i>)],
     source: &Source,
-    target: Option<&Target>,
+    target: Option<(&Target, &Found)>,
 ) -> Result<(Cell, Option<RecipeError>), RecipeError> {
     for (key, value) in overrides {
         if NOT_OF_CELLS.contains(&key.get_ref().split('.').next().unwrap_or_default()) {
@@ -105,7 +106,7 @@ pub(super) fn from_table<'i>(
         cell.data.take_tokenizer_of(folder, place("data.vocab_size").is_some()).map_err(rule_error)?;
     }
     let mut missing = None;
-    if let Some(target) = target {
+    if let Some((target, _)) = target {
         let found = target.resolve(&cell.device).and_then(|device| {
             let checked = rules::on_device(&cell, device, target, |key| place(key).is_some());
             cell.device = device.to_string();
@@ -118,8 +119,8 @@ pub(super) fn from_table<'i>(
     }
     rules::check(&cell, |key| place(key).is_some()).map_err(rule_error)?;
     // Where the cell cannot run its files need not be.
-    if target.is_some() && missing.is_none() {
-        rules::files(&cell).map_err(rule_error)?;
+    if let Some((_, found)) = target.filter(|_| missing.is_none()) {
+        rules::files(&cell, found).map_err(rule_error)?;
     }
     Ok((cell, missing))
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::CPU;
 use super::cell::Cell;
-use crate::data::{Data, Rows, Split, TokenizerSource};
+use crate::data::{Data, Found, Rows, Split, TokenizerSource};
 use crate::device::Target;
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
@@ -113,7 +113,7 @@ fn drops(cell: &Cell) -> bool {
 }
 
 /// Refuses files that lack what the cell reads, and folders that it must not write to.
-pub(super) fn files(cell: &Cell) -> Checked {
+pub(super) fn files(cell: &Cell, found: &Found) -> Checked {
     if let (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, Some(folder)) =
         (&cell.data, cell.model.weights_folder())
         && path == folder
@@ -145,7 +145,7 @@ pub(super) fn files(cell: &Cell) -> Checked {
     if let Some(task) = &cell.task {
         task.check_files(u64::from(cell.seed))?;
     }
-    cell.data.check_files(cell.eval.is_some())
+    cell.data.check_files(cell.eval.is_some(), found)
 }
 
 /// `precision.scaler` with `train.optimizer` and `[offload]`.

@@ -200,16 +200,10 @@ impl<'a, N: Build> Step<'a, N> {
         for (i, action) in actions.iter().enumerate().skip(done) {
             match *action {
                 Action::Forward { stage, micro_batch } => {
-                    let (range, _masks) = (self.device.range(c"forward"), self.masks(micro_batch));
                     let last = actions
                         .windows(2)
                         .any(|pair| pair == [Action::Backward { stage, micro_batch }, Action::Update]);
-                    let of_replicas = || self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
-                    let of_sums = || sums.as_ref().map(FixedSums::gates);
-                    let gates = self.stage.residence.gates(last).or_else(of_replicas).or_else(of_sums);
-                    let loss = self.stage.forward(micro_batch, &batches[micro_batch]);
-                    drop(gates);
-                    drop(range);
+                    let loss = self.forward(micro_batch, &batches[micro_batch], last, sums.as_ref());
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));
                     end(Phase::Forward, Some(loss));
                 }
@@ -222,37 +216,8 @@ impl<'a, N: Build> Step<'a, N> {
                     end(Phase::Forward, Some(loss));
                 }
                 Action::Backward { micro_batch, .. } => {
-                    let range = self.device.range(c"backward");
                     let last = actions.get(i + 1) == Some(&Action::Update);
-                    if look.is_none() && last {
-                        self.update_on_arrival();
-                    }
-                    if let Some(replicas) = self.replicas.as_ref().filter(|_| last) {
-                        replicas.begin(std::mem::take(self.stage.residence.gradient_set()));
-                    }
-                    let scale = self.scale();
-                    let gradients = self.stage.backward(micro_batch, scale);
-                    let scope = OperatorName::GradientSums.scope();
-                    let residence = &mut self.stage.residence;
-                    match (self.replicas.as_ref().filter(|_| last), &sums) {
-                        (None, None) => residence.add(gradients),
-                        (None, Some(sums)) => {
-                            sums.add(residence.network(), gradients);
-                            *residence.gradient_set() = sums.set(residence.network());
-                        }
-                        (Some(replicas), _) => {
-                            replicas.end(residence.network(), gradients);
-                            // Otherwise the update waits for one sum after the other.
-                            if look.is_some() || self.wants_norm() {
-                                self.take_sums();
-                            }
-                        }
-                    }
-                    if last {
-                        self.stage.residence.sum_over_ranks();
-                    }
-                    drop(scope);
-                    drop(range);
+                    self.backward(micro_batch, last, look.is_some(), sums.as_ref());
                     end(Phase::Backward, None);
                 }
                 Action::Send(_) | Action::Receive(_) => unreachable!("one stage sends nothing"),
@@ -267,6 +232,53 @@ impl<'a, N: Build> Step<'a, N> {
         }
         read(losses);
         report
+    }
+
+    /// The loss of a micro-batch. `last`: whether the update follows its backward.
+    fn forward(
+        &mut self,
+        micro_batch: usize,
+        batch: &N::Batch,
+        last: bool,
+        sums: Option<&FixedSums>,
+    ) -> Tensor<1> {
+        let (_range, _masks) = (self.device.range(c"forward"), self.masks(micro_batch));
+        let of_replicas = || self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
+        let gates = self.stage.residence.gates(last).or_else(of_replicas);
+        let _gates = gates.or_else(|| sums.map(FixedSums::gates));
+        self.stage.forward(micro_batch, batch)
+    }
+
+    /// Adds the gradients of a micro-batch. `looks`: whether they are seen before the update.
+    fn backward(&mut self, micro_batch: usize, last: bool, looks: bool, sums: Option<&FixedSums>) {
+        let _range = self.device.range(c"backward");
+        if last && !looks {
+            self.update_on_arrival();
+        }
+        if let Some(replicas) = self.replicas.as_ref().filter(|_| last) {
+            replicas.begin(std::mem::take(self.stage.residence.gradient_set()));
+        }
+        let scale = self.scale();
+        let gradients = self.stage.backward(micro_batch, scale);
+        let _scope = OperatorName::GradientSums.scope();
+        let residence = &mut self.stage.residence;
+        match (self.replicas.as_ref().filter(|_| last), sums) {
+            (None, None) => residence.add(gradients),
+            (None, Some(sums)) => {
+                sums.add(residence.network(), gradients);
+                *residence.gradient_set() = sums.set(residence.network());
+            }
+            (Some(replicas), _) => {
+                replicas.end(residence.network(), gradients);
+                // Otherwise the update waits for one sum after the other.
+                if looks || self.wants_norm() {
+                    self.take_sums();
+                }
+            }
+        }
+        if last {
+            self.stage.residence.sum_over_ranks();
+        }
     }
 }
 

@@ -146,7 +146,7 @@ fn weights_of_a_folder_train_and_generate() {
         .says(&["qwen is not a folder", "config.json"]);
     let long = ["generate", "qwen2", "--ids", "7", "--tokens", "100000"];
     let ended =
-        place.runner(&long).exits(1).says(&["the prompt has 1 tokens, and with its continuation 100001"]);
+        place.runner(&long).exits(1).says(&["the prompt has 1 token, and with its continuation 100001"]);
     assert!(!ended.err.contains("adapter"), "{}", ended.err);
     let golden = Golden::load(Path::new(&fixture("qwen2"))).unwrap();
     let ids = |name: &str| {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, check, gpipe, interleaved, one_f_one_b, pipedream, written};
@@ -109,23 +108,32 @@ pub struct Waiting {
 impl Order {
     /// The most that waits in a rank until its first backward is over, and behind it, when gradients wait too.
     pub fn waiting(&self, rank: usize) -> [Waiting; 2] {
-        let (mut updates, mut versions_used) = (0, HashMap::new());
+        let (mut updates, mut version_of) = (0, HashMap::new());
+        // By version of the weights: the forwards that used it.
+        let mut graphs: HashMap<usize, usize> = HashMap::new();
         let (mut most, mut behind) = ([Waiting::default(); 2], 0);
         for action in &self.computations[rank] {
             match *action {
                 Action::Forward { stage, micro_batch } => {
-                    _ = versions_used.insert((stage, micro_batch), updates)
+                    version_of.insert((stage, micro_batch), updates);
+                    *graphs.entry(updates).or_default() += 1;
                 }
                 Action::Backward { stage, micro_batch } => {
-                    versions_used.remove(&(stage, micro_batch));
+                    let version = version_of.remove(&(stage, micro_batch)).expect("its forward was before");
+                    let left = graphs.get_mut(&version).expect("a forward used it");
+                    *left -= 1;
+                    if *left == 0 {
+                        graphs.remove(&version);
+                    }
                     behind = 1;
                 }
                 Action::Update => updates += 1,
                 Action::Infer { .. } | Action::Send(_) | Action::Receive(_) => {}
             }
+            let versions = graphs.len() + usize::from(!graphs.contains_key(&updates));
             let most = &mut most[behind];
-            most.graphs = most.graphs.max(versions_used.len());
-            most.versions = most.versions.max(versions_used.values().chain([&updates]).unique().count());
+            most.graphs = most.graphs.max(version_of.len());
+            most.versions = most.versions.max(versions);
         }
         most
     }

@@ -59,25 +59,8 @@ impl<'a> Comparison<'a> {
         };
 
         let found = find_rows(recipe, rows);
-        let mut baselines: HashMap<usize, Vec<usize>> = HashMap::new();
-        for i in (0..settings.len()).filter(|&i| matches(&settings[i], &recipe.report.baseline)) {
-            baselines.entry(shape_of[i]).or_default().push(i);
-        }
-        // Of several baselines of a shape, the first is that of the others, and each other cell has the one with the most
-        // settings like its own: with a graph and without, say, each level has level 0 of its kind.
-        let unlike = |i: usize, base: usize| {
-            of_methods[i].iter().filter(|(key, value)| of_methods[base].get(*key) != Some(value)).count()
-        };
-        let nearest = |i: usize| {
-            let of_shape = baselines.get(&shape_of[i])?;
-            let first = of_shape.first().copied();
-            if of_shape.contains(&i) {
-                first
-            } else {
-                of_shape.iter().copied().min_by_key(|&base| unlike(i, base))
-            }
-        };
-        let nearest: Vec<Option<usize>> = (0..settings.len()).map(nearest).collect();
+        let is_baseline: Vec<bool> = settings.iter().map(|of| matches(of, &recipe.report.baseline)).collect();
+        let nearest = nearest_baselines(&is_baseline, &shape_of, &of_methods);
         let lines: Vec<Line> = settings
             .into_iter()
             .enumerate()
@@ -115,6 +98,26 @@ impl<'a> Comparison<'a> {
             verified,
         }
     }
+}
+
+/// The baseline of each cell, of its shape. Of several the first is that of the others, and each other cell has the one with the
+/// most settings like its own: with a graph and without, say, each level has level 0 of its kind.
+fn nearest_baselines(is_baseline: &[bool], shape_of: &[usize], settings: &[Settings]) -> Vec<Option<usize>> {
+    let mut of_shapes: HashMap<usize, Vec<usize>> = HashMap::new();
+    for i in (0..settings.len()).filter(|&i| is_baseline[i]) {
+        of_shapes.entry(shape_of[i]).or_default().push(i);
+    }
+    let unlike = |i: usize, base: usize| {
+        settings[i].iter().filter(|(key, value)| settings[base].get(*key) != Some(value)).count()
+    };
+    let nearest = |i: usize| {
+        let of_shape = of_shapes.get(&shape_of[i])?;
+        match is_baseline[i] {
+            true => of_shape.first().copied(),
+            false => of_shape.iter().copied().min_by_key(|&base| unlike(i, base)),
+        }
+    };
+    (0..settings.len()).map(nearest).collect()
 }
 
 /// The settings with the sizes of a whole step in place of those of its parts, where that makes cells comparable: 8 x 4
