@@ -85,6 +85,7 @@ impl Cell {
             positions: self.positions(),
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
+            accumulates: self.train.accumulation_steps > 1,
             adds_by_block: self.train.graph && self.train.accumulation_steps > 1,
             live_graphs: (self.train.mode.schedule().live_graphs)(self.train.accumulation_steps),
             waiting_inputs: 0,

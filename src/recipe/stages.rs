@@ -2,7 +2,7 @@
 
 use super::cell::Cell;
 use crate::measure::{Estimate, Phase};
-use crate::model::{Account, Operators};
+use crate::model::{Account, Operators, Workload};
 use crate::ops::cost::{Cost, Flops, Works};
 use crate::ops::embedding;
 use crate::parallel::schedule::Action;
@@ -96,10 +96,7 @@ impl Cell {
     /// Of a cell of micro-batches. `earlier`: whether gradients of earlier ones wait.
     fn account_of_rank(&self, order: &Order, rank: usize, waiting: Waiting, earlier: bool) -> Account {
         let of_live = |live: usize| {
-            let mut workload = self.workload();
-            if !earlier {
-                workload.accumulation_steps = 1;
-            }
+            let mut workload = Workload { accumulates: earlier, ..self.workload() };
             // Each forward of a stage has an input of its own.
             (workload.live_graphs, workload.waiting_inputs) =
                 if self.recomputes_stages() { (1, waiting.graphs) } else { (live, 0) };

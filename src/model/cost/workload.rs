@@ -24,6 +24,8 @@ pub struct Workload<'a> {
     /// Whether all of them are one sequence of packed samples.
     pub packed: bool,
     pub accumulation_steps: usize,
+    /// Whether gradients of earlier micro-batches wait while those of one more are computed.
+    pub accumulates: bool,
     /// Whether gradients are added to those of earlier micro-batches as soon as the backward of their block is over.
     pub adds_by_block: bool,
     /// Micro-batches whose forward waits for its backward at once; 0: a forward alone.
