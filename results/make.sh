@@ -10,8 +10,8 @@
 #   CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 results/make.sh qwen7b lora_offload; wait
 #
 # Those of recipes for several GPUs, but pipeline_gpus, and of qlora_7b, topics_base and data_wikitext come from four H200 of
-# one host; cells of up to two GPUs ran two recipes at a time. Copies of two GPUs through the host slow each other down there
-# (71 in place of 94 to 100 GB/s both ways together), so only one recipe that offloads runs at a time.
+# one host; cells of up to two GPUs ran two recipes at a time. Copies of two GPUs through the host slow each other down, so
+# only one recipe that offloads runs at a time.
 #
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU
