@@ -3,15 +3,16 @@
 #
 #   cargo build --release && results/make.sh [RECIPE...]
 #
-# The rows of an H100 come from two GPUs of one host. Recipes of one GPU ran two at a time, those that use the host much
-# beside those that use it little:
+# The rows of an H100 come from hosts with two and with four of them, a recipe on each GPU with 16 of the cores, as
 #
-#   CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 results/make.sh qwen2_0.5b lm operators & \
-#   CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 results/make.sh qwen7b lora_offload; wait
+#   CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 results/make.sh overlap methods & \
+#   CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 results/make.sh amp_wikitext; wait
 #
-# Those of recipes for several GPUs, but pipeline_gpus, and of qlora_7b, topics_base and data_wikitext come from four H200 of
-# one host; cells of up to two GPUs ran two recipes at a time. Copies of two GPUs through the host slow each other down, so
-# only one recipe that offloads runs at a time.
+# Copies of several GPUs through the host slow each other down. So cells that copy through the host ran one at a time, and
+# cells of the same recipes that stay on the GPU (--cell) beside them, as those of amp_wikitext here.
+#
+# The rows of recipes for several GPUs, but pipeline_gpus, come from four H200 of one host. Those of lora, qlora,
+# advise_space and gpt2_xl come from one H200 and an earlier build.
 #
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU

@@ -31,7 +31,7 @@ fn the_ladder_of_the_training_loop_has_the_cells_that_were_measured() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let load = |path: &str| Recipe::parse_finished(&Source::read(&root.join(path)).unwrap(), false).unwrap();
     let ladder = load("recipes/pipeline_ladder.toml");
-    let measured = load("results/pipeline_ladder/h200/recipe.toml");
+    let measured = load("results/pipeline_ladder/h100-80gb-hbm3/recipe.toml");
     assert_eq!(ladder.cells, measured.cells);
     let stages = |recipe: &Recipe| -> Vec<[String; 2]> {
         recipe.report.ladder.iter().map(|stage| [stage.stage.clone(), stage.why.clone()]).collect()

@@ -39,7 +39,9 @@ type EqualWork = BTreeMap<String, Vec<f64>>;
 /// The committed rows under a folder that are of a GPU.
 fn committed(folder: &Path) -> impl Iterator<Item = Row> {
     let files = walkdir::WalkDir::new(folder).into_iter().map(|entry| entry.expect("a file").into_path());
-    let rows = files.filter(|file| file.parent().is_some_and(|folder| folder.ends_with("h200/rows")));
+    let is_of_gpu =
+        |rows: &Path| ["h100-80gb-hbm3", "h200"].iter().any(|gpu| rows.ends_with(format!("{gpu}/rows")));
+    let rows = files.filter(move |file| file.parent().is_some_and(is_of_gpu));
     rows.map(|file| serde_json::from_slice(&std::fs::read(file).expect("a row")).expect("a row"))
 }
 
@@ -170,7 +172,8 @@ fn single_processes_of_equal_work_are_as_near_as_is_said() {
 /// Static loss scales are a constant: the committed runs of three seeds each did the same work.
 #[test]
 fn committed_runs_of_equal_work_do_not_differ() {
-    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext/h200/recipe.toml");
+    let recipe =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext/h100-80gb-hbm3/recipe.toml");
     let source = crate::recipe::Source::read(&recipe).expect("a recipe");
     let recipe = Recipe::parse_finished(&source, false).expect("a recipe");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext");

@@ -142,8 +142,10 @@ fn every_figure_is_of_a_committed_row() {
             for part in parts {
                 let results = |path: PathBuf| {
                     let inside = path.canonicalize().ok()?;
-                    let has = |folder: &Path, name| folder.join(name).exists();
-                    let folder = inside.ancestors().find(|f| has(f, "rows") || has(f, "raw.jsonl"))?;
+                    let has = |folder: &Path, name: &str| folder.join(name).exists();
+                    let of_results = |f: &&Path| f.starts_with(Path::new(ROOT).join("results"));
+                    let mut folders = inside.ancestors().take_while(of_results);
+                    let folder = folders.find(|f| has(f, "rows") || has(f, "PEERS.md"))?;
                     Some(folder.to_path_buf())
                 };
                 let linked: Vec<PathBuf> =
