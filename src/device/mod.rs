@@ -82,6 +82,26 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
+    /// Each rate of the device as the higher of both: what else runs on a machine makes a measured rate lower, and nothing
+    /// makes it higher. The host's time for a launch stays.
+    pub fn or_higher(self, other: &Self) -> Self {
+        // `None` is below every number.
+        let higher = |of: fn(&Self) -> Option<f64>| {
+            if of(&self) < of(other) { of(other) } else { of(&self) }
+        };
+        Self {
+            matmul_fp32: higher(|c| c.matmul_fp32),
+            matmul_tf32: higher(|c| c.matmul_tf32),
+            matmul_bf16: higher(|c| c.matmul_bf16),
+            matmul_fp16: higher(|c| c.matmul_fp16),
+            copy: higher(|c| c.copy),
+            host_to_device: higher(|c| c.host_to_device),
+            device_to_host: higher(|c| c.device_to_host),
+            both_ways: higher(|c| c.both_ways),
+            launch: self.launch,
+        }
+    }
+
     pub fn matmul(&self, compute: Compute) -> Option<f64> {
         match compute {
             Compute::Fp32 => self.matmul_fp32,

@@ -21,25 +21,33 @@ const RATES: [Rate; 8] = [
     ("pinned copy each way at once", |c| c.both_ways, "B/s"),
 ];
 
-/// `Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 4242 GB/s (bytes read and written)`, one for each device: a
-/// device may have been measured several times.
+/// `Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 4242 GB/s (bytes read and written); …`, one for each device: a
+/// device may have been measured several times, and then its highest rates count.
 pub fn sentences<'e>(environments: impl Iterator<Item = &'e Environment>) -> Vec<String> {
     let sentence = |measured: Vec<&Environment>| {
-        let parts = RATES.iter().filter_map(|rate| range(rate, &measured)).join(", ");
+        let ranges: Vec<(String, bool)> = RATES.iter().filter_map(|rate| range(rate, &measured)).collect();
+        let parts = ranges.iter().map(|(range, _)| range).join(", ");
         let parts = if parts.is_empty() { "not measured" } else { &parts };
-        format!("Measured ceilings of {}: {parts}", measured[0].device.name)
+        let several = if ranges.iter().any(|(_, is_wide)| *is_wide) {
+            "; floors and shares are of the highest"
+        } else {
+            ""
+        };
+        format!("Measured ceilings of {}: {parts}{several}", measured[0].device.name)
     };
     groups(environments, |a, b| a.device.name == b.device.name).into_iter().map(sentence).collect()
 }
 
-fn range((name, of, unit): &Rate, measured: &[&Environment]) -> Option<String> {
+/// The rate as one number, or from the least to the highest, and whether these differ.
+fn range((name, of, unit): &Rate, measured: &[&Environment]) -> Option<(String, bool)> {
     let rates = measured.iter().filter_map(|environment| of(&environment.ceilings));
     let (least, most) = rates.minmax_by(f64::total_cmp).into_option()?;
     let tera = most >= 1e12 && *unit == "FLOP/s";
     let (prefix, size) = if tera { ("T", 1e12) } else { ("G", 1e9) };
     let [least, most] = [least, most].map(|rate| significant(rate / size));
-    let range = if least == most { most } else { format!("{least} to {most}") };
-    Some(format!("{name} {range} {prefix}{unit}"))
+    let is_wide = least != most;
+    let range = if is_wide { format!("{least} to {most}") } else { most };
+    Some((format!("{name} {range} {prefix}{unit}"), is_wide))
 }
 
 #[cfg(test)]
@@ -60,7 +68,8 @@ mod tests {
         assert_eq!(
             sentences(all.iter()),
             [
-                "Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 10.0 GB/s (bytes read and written)",
+                "Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 10.0 GB/s (bytes read and written); \
+                 floors and shares are of the highest",
                 "Measured ceilings of CPU: matmul fp32 180 GFLOP/s, copy 10.0 GB/s (bytes read and written)",
             ]
         );

@@ -159,7 +159,7 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("estimate_over_measured", "est./peak", Ratio, |l| l.estimate_over_measured()),
     column("tflops", "TFLOP/s", Number, |l| Some(l.measured()?.flops_per_second / 1e12)),
     column("share_of_matmul_rate", "of the matmul rate", Share, |l| {
-        let ceiling = l.row?.environment.ceilings.matmul(l.cell.precision.compute)?;
+        let ceiling = l.ceilings.matmul(l.cell.precision.compute)?;
         Some(l.measured()?.flops_per_second / (ceiling * l.measured()?.devices()? as f64))
     }),
 ];

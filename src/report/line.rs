@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use itertools::Itertools;
 
+use crate::device::Ceilings;
 use crate::measure::Measurement;
 use crate::recipe::{Cell, Published};
 use crate::row::{Row, Status};
@@ -26,6 +27,8 @@ pub struct Line<'a> {
     /// Whether its size has several baselines, of which this one is not the first but the one most like the line.
     pub nearest: bool,
     pub published: Option<&'a Published>,
+    /// Of its device: the highest rates that a row of it has.
+    pub ceilings: Ceilings,
     /// By which share another process of the cell may be shorter, and longer, once it has been asked for.
     pub apart: OnceLock<[f64; 2]>,
 }

@@ -124,7 +124,7 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
 /// Seconds that the fewest possible bytes take at the measured rates, in forward and in backward, 0 without a
 /// backward; `None` where no block moves.
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
-    let ceilings = line.row?.environment.ceilings;
+    let ceilings = line.row.map(|_| line.ceilings)?;
     let cell = line.cell.with_resident_blocks(line.measured().and_then(|measured| measured.resident_blocks));
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
     if !cell.train.mode.trains() {
@@ -158,7 +158,7 @@ pub fn others(line: &Line) -> Cell {
 pub fn hidden_updates(comparison: &Comparison) -> Option<String> {
     let measured = comparison.lines.iter().filter(|line| line.measured().is_some());
     let all: Vec<(f64, f64)> = measured.map(Line::hidden_update).collect::<Option<_>>()?;
-    let of = |(hidden, most): &(f64, f64)| format!("{} of at most {}", percent(*hidden), percent(*most));
+    let of = |(hidden, most): &(f64, f64)| format!("{} (of at most {})", percent(*hidden), percent(*most));
     let (least, most) = all.iter().minmax_by(|a, b| a.0.total_cmp(&b.0)).into_option()?;
     if all.iter().all(|(_, ceiling)| *ceiling == 0.0) {
         return Some("No update on the host begins before backward has ended, since gradients are clipped by their own norm.".into());

@@ -115,7 +115,11 @@ fn frozen_weights_have_one_way_to_themselves() {
     let mut row: Row = ok_row(&recipe.cells[0], 0.002, 0.002, 1 << 20);
     row.environment.ceilings =
         Ceilings { host_to_device: Some(1e9), both_ways: Some(0.5e9), ..Ceilings::default() };
-    let rows = [row];
+    // Another process measured lower rates: something else ran then.
+    let mut busy = row.clone();
+    busy.repeat = 2;
+    busy.environment.ceilings = Ceilings { both_ways: Some(0.3e9), ..row.environment.ceilings };
+    let rows = [busy, row];
     let comparison = Comparison::new(&recipe, &rows);
     let [forward, backward] = floor(&comparison.lines[0]).expect("blocks move");
     let (block, adapters) = (4.0 * (12.0 * 4096.0 + 576.0 + 256.0 + 512.0), 2.0 * 4.0 * 512.0);

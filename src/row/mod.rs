@@ -1,5 +1,6 @@
 //! [`Row`]: everything known about one finished cell, stored as one JSON file.
 
+pub mod ceilings;
 pub mod contents;
 
 use std::collections::BTreeMap;

@@ -1,53 +1,59 @@
-//! Predicted times of steps against what was measured, of committed rows of an H200.
+//! Predicted times of steps against what was measured, of committed rows of an H100 and an H200.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Row;
+use super::ceilings::highest;
 use super::estimate_tests::files;
 use crate::advise::{Rates, StepTime, step_time, with_launches};
-use crate::device::Target;
+use crate::device::{Ceilings, Target};
 use crate::ops::Level;
 use crate::recipe::{Cell, Recipe, Source};
+use crate::residence::Memory;
 use crate::words::{DeviceId, Settings};
 
 const DEVICE: DeviceId = DeviceId::Cuda(0);
+const GPUS: [&str; 2] = ["NVIDIA H100 80GB HBM3", "NVIDIA H200"];
 
 /// A step that was measured, with its prediction.
 struct Timed {
     name: String,
+    gpu: String,
     settings: Settings,
     measured: f64,
     predicted: StepTime,
-    /// Whether the step takes longer on a host half as fast at launches, and if so, whether the row has its host's rate.
+    /// Whether the step takes longer on a host half as fast at launches, or is updated there, and if so, whether the row has
+    /// its host's rate: those of updates are not measured.
     waits: Option<bool>,
 }
 
 impl Timed {
+    /// Of an H200.
     fn new(name: String, cell: &Cell, measured: f64, rates: &Rates) -> Self {
         let mut settings = cell.settings();
         settings.remove("seed");
         let predicted = step_time(cell, rates);
-        let waits = (with_launches(cell, rates, 2.0) > 1.0).then_some(rates.ceilings.launch.is_some());
-        Self { name, settings, measured, predicted, waits }
+        let is_updated_there = cell.offload.optimizer == Memory::Host;
+        let waits = (is_updated_there || with_launches(cell, rates, 2.0) > 1.0)
+            .then_some(rates.ceilings.launch.is_some() && !is_updated_there);
+        Self { name, gpu: GPUS[1].into(), settings, measured, predicted, waits }
     }
 
-    /// Of a row of an H200, by the rates that were measured with it; `None` of those that a prediction is not for:
-    /// several ranks, whose messages are no part of it, and batches that differ in size.
-    fn read(path: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(path).expect("a row");
-        let row: Row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    /// Of a row of a GPU in this folder, by the highest rates that its rows have; `None` of those that a prediction is not
+    /// for: several ranks, whose messages are no part of it, and batches that differ in size.
+    fn of(folder: &str, row: &Row, highest: &Ceilings) -> Option<Self> {
         let measurement = row.measurement.clone()?;
         let alike = measurement.loading.as_ref().is_none_or(|loading| loading.largest_batch.is_none());
-        if row.environment.device.name != "NVIDIA H200" || !measurement.ranks.is_empty() || !alike {
+        if !measurement.ranks.is_empty() || !alike {
             return None;
         }
-        let rates = Rates::of(DEVICE, row.environment.ceilings);
-        let folder = path.iter().rev().nth(3).expect("the recipe's name").to_string_lossy();
+        let rates = Rates::of(DEVICE, row.environment.ceilings.or_higher(highest));
         let name = format!("{folder} {}", row.name());
         let cell =
             Cell::from_json(&row.cell).expect("a cell").with_resident_blocks(measurement.resident_blocks);
-        Some(Self::new(name, &cell, measurement.step.median, &rates))
+        let gpu = row.environment.device.name.clone();
+        Some(Self { gpu, ..Self::new(name, &cell, measurement.step.median, &rates) })
     }
 
     fn ratio(&self) -> f64 {
@@ -116,7 +122,7 @@ fn is_of(cell: &Cell, work: &str, setup: &str) -> bool {
         }
 }
 
-/// Of the cells of an H200 that a prediction is for and that do not wait for their host, the mean error is at most 7 %, and 87
+/// Of the cells that a prediction is for and that do not wait for their host, the mean error is at most 7 %, and 87
 /// of 100 are within 15 %. Where a step waits for its host, nothing is asked: the same step takes up to twice as long on one
 /// host as on another, and on one host from one moment to the next. Of rows that differ by their seed alone the fastest
 /// counts: the others waited for a busy host.
@@ -125,9 +131,24 @@ fn predicted_times_are_near_what_was_measured() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths: Vec<PathBuf> = Vec::new();
     files(&root.join("results"), "rows", &mut paths);
+    let mut folders: BTreeMap<&Path, Vec<Row>> = BTreeMap::new();
+    for path in &paths {
+        let text = std::fs::read_to_string(path).expect("a row");
+        let row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        folders.entry(path.ancestors().nth(2).expect("a folder of results")).or_default().push(row);
+    }
+    let of_folder = |(folder, rows): (&Path, Vec<Row>)| {
+        let name =
+            folder.strip_prefix(root.join("results")).expect("a folder of results").display().to_string();
+        let highest = highest(&rows);
+        let of_gpus = rows.iter().filter(|row| GPUS.contains(&row.environment.device.name.as_str()));
+        of_gpus
+            .filter_map(|row| Timed::of(&name, row, &highest[&*row.environment.device.name]))
+            .collect::<Vec<_>>()
+    };
     let mut cells: BTreeMap<String, Timed> = BTreeMap::new();
-    for timed in paths.iter().filter_map(|path| Timed::read(path)).chain(beside_pytorch(root)) {
-        let of = format!("{:?}", timed.settings);
+    for timed in folders.into_iter().flat_map(of_folder).chain(beside_pytorch(root)) {
+        let of = format!("{} {:?}", timed.gpu, timed.settings);
         if cells.get(&of).is_none_or(|known| timed.measured < known.measured) {
             cells.insert(of, timed);
         }

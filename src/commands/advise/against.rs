@@ -14,7 +14,7 @@ use crate::advise::{Limits, Plan, Rates};
 use crate::commands::plan::short;
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, Source, keys};
-use crate::row::{Row, Status};
+use crate::row::{Row, Status, ceilings};
 use crate::run::{Results, resolve_auto};
 use crate::words::DeviceId;
 use crate::words::text::{percent, seconds};
@@ -36,7 +36,7 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     let source = Source::read(&args.recipe)?.with(&args.checked.settings.set);
     let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
     resolve_auto(&mut recipe, &results.rows);
-    let rates = rates(first, args.checked.target.as_ref());
+    let rates = rates(first, &results.rows, args.checked.target.as_ref());
     let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
     let mut rows: HashMap<String, &Row> = HashMap::new();
     for row in &results.rows {
@@ -66,11 +66,11 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     Ok(format!("{}\n{}\n{}", recipe.title, lines(&header, &all), verdicts.join("\n")))
 }
 
-/// The rates that were measured with the rows; with those of the host where this machine has their device and no other is
-/// asked for.
-fn rates(of: &Row, target: Option<&Target>) -> Rates {
+/// The highest rates that were measured with the rows of a device; with those of the host where this machine has the device
+/// and no other is asked for.
+fn rates(of: &Row, rows: &[Row], target: Option<&Target>) -> Rates {
     let device = DeviceId::named(&of.environment.device.id);
-    let rates = Rates::of(device, of.environment.ceilings);
+    let rates = Rates::of(device, ceilings::highest(rows)[&*of.environment.device.name]);
     let is_here = DeviceId::all().contains(&device) && device.info().name == of.environment.device.name;
     if is_here && target.is_none() { rates.with_host(device) } else { rates }
 }

@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::{CellShape, Comparison, DEVICE_NAME};
+use crate::device::Ceilings;
 use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
 use crate::report::line::Line;
 use crate::report::{labels, operators};
-use crate::row::{Row, Status};
+use crate::row::{Row, Status, ceilings};
 use crate::words::Settings;
 
 impl<'a> Comparison<'a> {
@@ -61,6 +62,11 @@ impl<'a> Comparison<'a> {
         let found = find_rows(recipe, rows);
         let is_baseline: Vec<bool> = settings.iter().map(|of| matches(of, &recipe.report.baseline)).collect();
         let nearest = nearest_baselines(&is_baseline, &shape_of, &of_methods);
+        let highest = ceilings::highest(rows);
+        let row_of = |i: usize| {
+            let ended = found[i].iter().copied().find(|row| row.status == Status::Ok);
+            ended.or(found[i].first().copied())
+        };
         let lines: Vec<Line> = settings
             .into_iter()
             .enumerate()
@@ -70,14 +76,12 @@ impl<'a> Comparison<'a> {
                 settings: Arc::new(settings),
                 shape: shape_of[i],
                 method: method_of[i],
-                row: found[i]
-                    .iter()
-                    .copied()
-                    .find(|row| row.status == Status::Ok)
-                    .or(found[i].first().copied()),
+                row: row_of(i),
                 rows: found[i].clone(),
                 baseline: nearest[i],
                 nearest: nearest[i].is_some_and(|base| nearest[base] != Some(base)),
+                ceilings: row_of(i)
+                    .map_or_else(Ceilings::default, |row| highest[&*row.environment.device.name]),
                 apart: OnceLock::new(),
             })
             .collect();
