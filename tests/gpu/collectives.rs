@@ -2,12 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use burn::tensor::{DType, Tensor};
 use runner::device::cuda::nccl::{self, Collective};
-use runner::device::cuda::{Collectives, Crossed, Gpu, Pending, Usage, buffer, copied, count, tensor};
+use runner::device::cuda::{
+    Collectives, Crossed, Event, Fp32Math, Gpu, Operand, Output, Pending, Usage, buffer, copied, count,
+    matmul, tensor,
+};
 use runner::ops::flat::{ALIGNED, laid_out, part};
 use runner::ops::rounded;
 
@@ -224,6 +228,59 @@ fn two_gpus_sum_what_their_kernels_have_just_written() {
     on_gpu(|_, checks| match count() {
         0 | 1 => println!("skipped: there is one GPU, and two ranks need one each"),
         _ => of_ranks(2, checks),
+    });
+}
+
+/// While a message has not come, kernels beside it take as long as without it.
+#[test]
+#[ignore = "needs two NVIDIA GPUs"]
+fn a_late_message_takes_nothing_from_kernels() {
+    const PRODUCTS: usize = 200;
+    let is_measured = AtomicBool::new(false);
+    let beside = |(rank, _): (usize, usize), gpu: &Gpu, gpus: &Collectives| {
+        let device = gpu.burn();
+        let message = |value: f32| Tensor::<1>::ones([COUNT], (&device, DType::F32)) * value;
+        // The first message connects the two.
+        if rank == 0 {
+            drop(gpus.begin("first", Collective::Send { to: 1 }, message(1.0)).wait());
+            let began = Instant::now();
+            while !is_measured.load(SeqCst) && began.elapsed() < LIMIT {
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(gpus.begin("late", Collective::Send { to: 1 }, message(2.0)).wait());
+            gpu.synchronize();
+            return None;
+        }
+        drop(gpus.begin("first", Collective::Receive { from: 0 }, message(0.0)).wait());
+        let a = buffer(Tensor::<2>::ones([4096, 4096], (&device, DType::BF16)));
+        let side = || Operand { tensor: a.clone(), transposed: false };
+        let seconds = || {
+            let start = Event::record(gpu);
+            (0..PRODUCTS)
+                .for_each(|_| drop(matmul(side(), side(), Output::New(DType::BF16), Fp32Math::Exact)));
+            Event::record(gpu).seconds_since(&start)
+        };
+        seconds();
+        let without = [seconds(), seconds()];
+        let late = gpus.begin("late", Collective::Receive { from: 0 }, message(0.0));
+        let with = [seconds(), seconds()];
+        is_measured.store(true, SeqCst);
+        let values = late.wait().into_data().try_into_vec::<f32>().expect("fp32");
+        Some((without, with, values.iter().filter(|value| **value != 2.0).count()))
+    };
+    on_gpu(|_, checks| {
+        if count() < 2 {
+            println!("skipped: there is one GPU, and two ranks need one each");
+            return;
+        }
+        let Some(found) = on_ranks(2, beside) else { return };
+        let (without, with, wrong) = found.into_iter().flatten().next().expect("rank 1 measures");
+        let fastest = |seconds: [f64; 2]| seconds[0].min(seconds[1]);
+        checks.verdict(
+            "products beside a message that has not come",
+            fastest(with) < 1.02 * fastest(without) && wrong == 0,
+            &format!("{without:?} s without it, {with:?} s with it, {wrong} wrong elements"),
+        );
     });
 }
 

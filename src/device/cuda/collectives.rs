@@ -3,13 +3,14 @@
 //! One thread with a stream of its own carries the operations out, one after the other. CubeCL's thread reports where a
 //! tensor lies and records an event, `ready`. The thread here makes its stream wait for that event, calls NCCL, and records
 //! `ended`. Its stream goes before others, since a late sum is waited for. Whoever wants the result makes CubeCL's stream
-//! wait for `ended`, so the host waits for no device.
+//! wait for `ended`, so the host waits for no device, but for the sender's of a [message](bells).
 //!
 //! ```text
 //! CubeCL's stream   … kernels that write x │ready … other kernels … │reached ─ waits ─ kernels that read x
 //! the stream here             waits ───────┘ │began  NCCL  │ended ──────────────┘
 //! ```
 
+mod bells;
 mod pending;
 mod serve;
 
@@ -230,8 +231,10 @@ impl Collectives {
         });
         // The others wait for it.
         self.gpu.stream().hurry();
-        // Whoever watches over the limit comes first, and knows which rank is missing.
-        let limit = self.limit.saturating_add(2 * GRACE);
+        // Whoever watches over the limit comes first, and knows which rank is missing. A message may be far behind what was
+        // issued, so only the watch knows for how long its device has waited.
+        let is_received = matches!(collective, Collective::Receive { .. });
+        let limit = if is_received { Duration::MAX } else { self.limit.saturating_add(2 * GRACE) };
         Pending { gpu: self.gpu, turn, values, issued: Some(Issuing::Coming(issued)), reached, limit }
     }
 

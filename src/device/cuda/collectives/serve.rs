@@ -11,11 +11,15 @@ use burn::tensor::DType;
 
 use super::super::nccl::{Collective, Communicator};
 use super::super::{CopyStream, Event, Gpu, Later};
+use super::bells::Bells;
 use super::{Crossed, GRACE, LOOK, Shared, Turn, UnderWay};
 use crate::words::locked;
 
 /// How often the thread asks NCCL how it is while there is nothing to do.
 const CHECK: Duration = Duration::from_millis(100);
+
+/// Between two looks at whether a message has come: short against the 0.1 ms that one of 24 MiB takes over NVLink.
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// An operation that CubeCL's thread has come to.
 pub struct Job {
@@ -124,6 +128,7 @@ pub fn serve(
     answer: &Sender<Result<(), String>>,
 ) {
     gpu.context.bind();
+    let bells = Bells::open(gpu, id, rank, ranks);
     let made = Communicator::join(id, rank, ranks).and_then(|made| Ok((made, CopyStream::new(gpu, true)?)));
     let (communicator, stream) = match made {
         Ok(made) => made,
@@ -133,10 +138,11 @@ pub fn serve(
             return;
         }
     };
+    let bells = bells.map(Bells::met);
     let _ = answer.send(Ok(()));
     loop {
         match jobs.recv_timeout(CHECK) {
-            Ok(Some(job)) => carry_out(&communicator, &stream, job, shared),
+            Ok(Some(job)) => carry_out(&communicator, &stream, (job, bells.as_ref()), shared),
             Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 let failure = communicator.check().err();
@@ -155,9 +161,18 @@ pub fn serve(
     }
     drop(communicator);
     drop(stream);
+    if running() {
+        // The device may still write there.
+        std::mem::forget(bells);
+    }
 }
 
-fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared: &Shared) {
+fn carry_out(
+    communicator: &Communicator,
+    stream: &CopyStream,
+    (job, bells): (Job, Option<&Bells>),
+    shared: &Shared,
+) {
     let Job { turn, operation, collective, places, dtype, ready, issued, reached } = job;
     let failure = {
         let mut state = locked(&shared.state);
@@ -172,10 +187,13 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
     // comes behind this, or until this rank fails; what was issued before `ready` has passed when NCCL begins, and nothing
     // issued between `ready` and that wait writes to them, since `Pending` holds the tensors until then. The context is
     // current on this thread, and ranks begin the same operations in the same order.
-    let taken = match failure {
-        None => unsafe { communicator.enqueue(collective, &buffers, dtype, stream) },
-        Some(reason) => Err(reason),
+    let enqueue = || unsafe { communicator.enqueue(collective, &buffers, dtype, stream) };
+    let met = || match (bells, collective) {
+        (Some(bells), Collective::Send { to }) => bells.ring(to, turn.number, stream),
+        (Some(bells), Collective::Receive { from }) => until_sent(bells, (from, turn.number), &ready, shared),
+        _ => Ok(()),
     };
+    let taken = failure.map_or(Ok(()), Err).and_then(|()| met()).and_then(|()| enqueue());
     let ended = Arc::new(Event::record_on(stream));
     let mut state = locked(&shared.state);
     state.told = None;
@@ -192,4 +210,25 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
     drop(state);
     // Where nobody receives the result, CubeCL's thread has ended.
     let _ = issued.send(result);
+}
+
+/// Waits until the sender's device has come to this message. The time that a rank may wait begins when this rank's device
+/// could have it.
+fn until_sent(
+    bells: &Bells,
+    (from, message): (usize, u64),
+    ready: &Event,
+    shared: &Shared,
+) -> Result<(), String> {
+    while !bells.has_rung(from, message) {
+        if shared.abandoned.load(Relaxed) {
+            return Err("this rank ends".into());
+        }
+        if !ready.reached().unwrap_or(true) {
+            let mut state = locked(&shared.state);
+            state.told.iter_mut().for_each(|told| told.since = Instant::now());
+        }
+        sleep(PAUSE);
+    }
+    Ok(())
 }
