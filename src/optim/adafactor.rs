@@ -4,6 +4,8 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, widened, zeros};
+use crate::device::cuda::adafactor::{self, AdafactorStep, MeanSquares, adafactor};
+use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cost::Tensors;
 use crate::ops::{narrow, wide};
 use crate::words::key::DefaultValue::{Nothing, Number};
@@ -44,14 +46,21 @@ impl Rule for Adafactor {
         4 * tensors.sides
     }
 
-    /// Mean squares and the update, and on the CPU, where a product is no parameter's memory, the parameter.
+    /// Mean squares and the update, and the parameter, since a product is not in its memory.
     fn workspace_bytes(&self, elements: u64, stored: u64) -> u64 {
         2 * 4 * elements + 2 * widened(elements, stored)
     }
 
-    /// As [`State::update`] composes a matrix's, some of whose operators have two.
     fn launches(&self, tensors: u64) -> u64 {
-        40 * tensors
+        adafactor::LAUNCHES * tensors
+    }
+
+    fn has_kernel(&self) -> bool {
+        true
+    }
+
+    fn kernel_workspace_bytes(&self, elements: u64) -> u64 {
+        adafactor::workspace_bytes(elements)
     }
 
     fn reads_matrices(&self) -> bool {
@@ -63,7 +72,8 @@ impl Rule for Adafactor {
             [rows, columns] => (rows, Some(zeros(columns, device))),
             _ => (shape.iter().product(), None),
         };
-        Box::new(Factored { rule: self.clone(), rows: zeros(rows, device), columns, steps: 0 })
+        let means = Some(Means { rows: zeros(rows, device), columns });
+        Box::new(Factored { rule: self.clone(), means, steps: 0 })
     }
 
     /// The flag, and the number of applied steps.
@@ -75,90 +85,84 @@ impl Rule for Adafactor {
 
 struct Factored {
     rule: Adafactor,
-    /// Mean squares of the gradient in the rows of a matrix, or of each element of a vector.
-    rows: Tensor<1>,
-    /// In the columns of a matrix.
-    columns: Option<Tensor<1>>,
+    /// `None` only while an update writes over them.
+    means: Option<Means>,
     /// Taken so far.
     steps: i32,
 }
 
-/// A number that the host knows, or [1] in fp32 on the device.
-enum Factor {
-    Known(f64),
-    OnDevice(Box<Tensor<1>>),
+/// Mean squares of the gradient.
+struct Means {
+    /// In the rows of a matrix, or of each element of a vector.
+    rows: Tensor<1>,
+    /// In the columns of a matrix.
+    columns: Option<Tensor<1>>,
 }
 
-impl Factor {
-    fn times<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        match self {
-            Self::Known(factor) => x * *factor,
-            Self::OnDevice(factor) => x * Tensor::clone(factor).reshape([1; D]),
-        }
+/// old + weight (new − old)
+fn average(old: &mut Tensor<1>, new: Tensor<1>, weight: f64) {
+    *old = old.clone() + (new - old.clone()) * weight;
+}
+
+impl Adafactor {
+    /// The distance from 1 to the next number of the type, where the recipe has no number.
+    fn epsilon_1_of(&self, dtype: DType) -> f64 {
+        self.epsilon_1.unwrap_or(match dtype {
+            DType::BF16 => 2f64.powi(-7),
+            DType::F16 => 2f64.powi(-10),
+            _ => f64::from(f32::EPSILON),
+        })
     }
 }
 
-/// Old numbers, or new ones where the step is applied.
-struct Applied(Option<Tensor<1>>);
-
-impl Applied {
-    fn choose(&self, old: Tensor<1>, new: Tensor<1>) -> Tensor<1> {
-        match &self.0 {
-            None => new,
-            Some(applied) => {
-                let is_applied = applied.clone().equal_elem(1.0).expand(old.dims());
-                old.mask_where(is_applied, new)
-            }
-        }
-    }
-
-    /// old + weight (new − old)
-    fn average(&self, old: &mut Tensor<1>, new: Tensor<1>, weight: &Factor) {
-        let mean = old.clone() + weight.times(new - old.clone());
-        *old = self.choose(old.clone(), mean);
+impl Factored {
+    /// The flat parameter after a step by kernels.
+    fn on_device(&mut self, p: Tensor<1>, g: Tensor<1>, epsilon_1: f64, size: &StepSize) -> Tensor<1> {
+        let Self { rule, means, steps } = self;
+        let (lr, t) = (rule.lr * size.rate, f64::from(*steps));
+        let step = AdafactorStep {
+            weight: t.powf(-rule.beta_2_decay) as f32,
+            rate: lr.min(t.sqrt().recip()) as f32,
+            beta_2_decay: rule.beta_2_decay as f32,
+            lr: lr as f32,
+            decay: (1.0 - lr * rule.weight_decay) as f32,
+            epsilon_1: epsilon_1 as f32,
+            epsilon_2: rule.epsilon_2 as f32,
+            threshold: rule.threshold as f32,
+        };
+        let [clip, shared] = [&size.clip, &size.applied].map(|factor| factor.clone().map(cube));
+        let Means { rows, columns } = means.take().expect("between updates");
+        let before = MeanSquares { rows: cube(rows), columns: columns.map(cube) };
+        let (p, after) = adafactor([cube(p), cube(g)], before, clip.as_ref(), shared.as_ref(), step);
+        *means = Some(Means { rows: uncube(after.rows), columns: after.columns.map(uncube) });
+        uncube(p)
     }
 }
 
 impl State for Factored {
     fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize, _: &mut Pending) -> Tensor<1> {
         self.steps += 1;
-        let Self { rule, rows, columns, steps } = self;
-        let lr = rule.lr * size.rate;
-        let (applied, weight, rate) = match &size.applied {
-            None => {
-                let t = f64::from(*steps);
-                (
-                    Applied(None),
-                    Factor::Known(t.powf(-rule.beta_2_decay)),
-                    Factor::Known(lr.min(t.sqrt().recip())),
-                )
-            }
-            Some(shared) => {
-                let t = shared.clone().narrow(0, 1, 1).clamp_min(1.0);
-                let weight = t.clone().powf_scalar(-rule.beta_2_decay);
-                let rate = t.sqrt().recip().clamp_max(lr);
-                let applied = Applied(Some(shared.clone().narrow(0, 0, 1)));
-                (applied, Factor::OnDevice(weight.into()), Factor::OnDevice(rate.into()))
-            }
-        };
+        let epsilon = self.rule.epsilon_1_of(p.dtype());
+        if on_cuda(&p) {
+            return self.on_device(p, g, epsilon, size);
+        }
+        let Self { rule, means, steps } = self;
+        let Means { rows, columns } = means.as_mut().expect("between updates");
+        let (lr, t) = (rule.lr * size.rate, f64::from(*steps));
+        let (weight, rate) = (t.powf(-rule.beta_2_decay), lr.min(t.sqrt().recip()));
         let dtype = p.dtype();
-        let epsilon = rule.epsilon_1.unwrap_or(match dtype {
-            DType::BF16 => 2f64.powi(-7),
-            DType::F16 => 2f64.powi(-10),
-            _ => f64::from(f32::EPSILON),
-        });
         let g = clipped(g, size);
         let square = g.clone().square();
         let mean_square = match columns {
             None => {
-                applied.average(rows, square, &weight);
+                average(rows, square, weight);
                 rows.clone()
             }
             Some(columns) => {
                 let [r, c] = [rows.dims()[0], columns.dims()[0]];
                 let square = square.reshape([r, c]);
-                applied.average(rows, square.clone().mean_dim(1).reshape([r]), &weight);
-                applied.average(columns, square.mean_dim(0).reshape([c]), &weight);
+                average(rows, square.clone().mean_dim(1).reshape([r]), weight);
+                average(columns, square.mean_dim(0).reshape([c]), weight);
                 let scale = rows.clone().mean().clamp_min(epsilon).recip();
                 let rows = (rows.clone() * scale).reshape([r, 1]);
                 (rows * columns.clone().reshape([1, c])).reshape([r * c])
@@ -167,15 +171,15 @@ impl State for Factored {
         let u = mean_square.clamp_min(epsilon * epsilon).sqrt().recip() * g;
         let before = wide(p.clone());
         let root_mean_square = |x: Tensor<1>| x.square().mean().sqrt();
-        let rate = rate.times(root_mean_square(before.clone()).clamp_min(rule.epsilon_2));
+        let rate = root_mean_square(before.clone()).clamp_min(rule.epsilon_2) * rate;
         let rate = rate / (root_mean_square(u.clone()) / rule.threshold).clamp_min(1.0);
-        let after = before * (1.0 - lr * rule.weight_decay) - u * rate;
-        applied.choose(p, narrow(after, dtype))
+        narrow(before * (1.0 - lr * rule.weight_decay) - u * rate, dtype)
     }
 
     fn visit(&mut self, visit: &mut Visit) {
-        visit("rows", Kept::Tensor(&mut self.rows));
-        if let Some(columns) = &mut self.columns {
+        let Means { rows, columns } = self.means.as_mut().expect("between updates");
+        visit("rows", Kept::Tensor(rows));
+        if let Some(columns) = columns {
             visit("columns", Kept::Tensor(columns));
         }
         visit("steps", Kept::Bytes(bytemuck::bytes_of_mut(&mut self.steps)));
@@ -186,9 +190,8 @@ impl State for Factored {
 mod tests {
     use super::*;
 
-    /// A matrix and a vector after steps, and their distances from the recurrence in f64; on CUDA the number of steps is a
-    /// number on the device, which it is here too with `shared`.
-    fn distance(shape: &[usize], shared: bool, rule: &Adafactor) -> f64 {
+    /// A matrix or a vector after steps: its distance from the recurrence in f64.
+    fn distance(shape: &[usize], rule: &Adafactor) -> f64 {
         let device = Device::flex();
         let n: usize = shape.iter().product();
         let [rows, columns] = if let [rows, columns] = *shape { [rows, columns] } else { [1, n] };
@@ -196,7 +199,6 @@ mod tests {
         let mut p: Vec<f64> = (0..n).map(|i| (i as f64 * 0.7).sin()).collect();
         let mut tensor = Tensor::<1>::from_data(p.as_slice(), (&device, DType::F32));
         let (mut r, mut c, mut v) = (vec![0.0; rows], vec![0.0; columns], vec![0.0; n]);
-        let mut flags = None;
         for t in 1..=4 {
             let g: Vec<f64> = (0..n).map(|i| 0.3 * (i as f64 * 1.3 + f64::from(t)).cos()).collect();
             let rms = |x: &[f64]| (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64).sqrt();
@@ -217,33 +219,33 @@ mod tests {
             let a = rms(&p).max(rule.epsilon_2) * rule.lr.min(1.0 / f64::from(t).sqrt());
             let a = a / (rms(&u) / rule.threshold).max(1.0);
             p.iter_mut().zip(&u).for_each(|(p, u)| *p = *p * (1.0 - rule.lr * rule.weight_decay) - a * u);
-            let step =
-                |tensor, flag: f64, flags: &mut Option<Tensor<1>>, state: &mut Box<dyn State>, g: &[f64]| {
-                    if shared {
-                        let flag = Tensor::from_floats([flag], &device);
-                        *flags = Some(rule.share(flag, flags.take()));
-                    }
-                    let size = StepSize { applied: flags.clone(), ..StepSize::FULL };
-                    let g = Tensor::from_data(g, (&device, DType::F32));
-                    state.update(tensor, g, &size, &mut Pending::default())
-                };
-            if shared {
-                tensor = step(tensor, 0.0, &mut flags, &mut state, &vec![f64::INFINITY; n]);
-            }
-            tensor = step(tensor, 1.0, &mut flags, &mut state, &g);
+            let g = Tensor::from_data(g.as_slice(), (&device, DType::F32));
+            tensor = state.update(tensor, g, &StepSize::FULL, &mut Pending::default());
         }
         let ours: Vec<f32> = tensor.into_data().try_to_vec().expect("fp32");
         ours.iter().zip(&p).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max)
     }
 
     #[test]
-    fn steps_equal_the_recurrence_in_f64_and_skipped_ones_change_nothing() {
+    fn steps_equal_the_recurrence_in_f64() {
         let rule = Adafactor { lr: 0.6, weight_decay: 0.1, threshold: 0.9, ..Adafactor::default() };
         for shape in [&[5, 7][..], &[11]] {
-            for shared in [false, true] {
-                let far = distance(shape, shared, &rule);
-                assert!(far < 2e-6, "{shape:?} {shared}: {far}");
-            }
+            let far = distance(shape, &rule);
+            assert!(far < 2e-6, "{shape:?}: {far}");
+        }
+    }
+
+    /// Every third step is skipped.
+    #[test]
+    fn the_device_counts_the_steps_that_are_applied() {
+        let (rule, mut shared, mut applied) = (Adafactor::default(), None, 0);
+        for step in 1..=30 {
+            let flag = u8::from(step % 3 != 0);
+            applied += i32::from(flag);
+            let now = rule.share(Tensor::from_floats([f32::from(flag)], &Device::flex()), shared.take());
+            let values: Vec<f64> = now.clone().into_data().iter::<f64>().collect();
+            assert_eq!(values, [f64::from(flag), f64::from(applied)], "step {step}");
+            shared = Some(now);
         }
     }
 }

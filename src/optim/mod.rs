@@ -123,7 +123,9 @@ impl OptimizerConfig {
     pub fn workspace_bytes(&self, device: DeviceId, elements: u64, stored: u64, in_place: bool) -> u64 {
         let Some(rule) = self.rule() else { return 0 };
         match device {
-            DeviceId::Cuda(_) if rule.has_kernel() => u64::from(!in_place) * elements * stored,
+            DeviceId::Cuda(_) if rule.has_kernel() => {
+                u64::from(!in_place) * elements * stored + rule.kernel_workspace_bytes(elements)
+            }
             DeviceId::Cpu | DeviceId::Cuda(_) => rule.workspace_bytes(elements, stored),
         }
     }
@@ -164,6 +166,11 @@ pub trait Rule: Send {
     /// Whether a kernel of its own updates in place on CUDA; else Burn's operators compose the formula there too.
     fn has_kernel(&self) -> bool {
         false
+    }
+
+    /// Bytes that exist for a moment while its kernels update so many elements.
+    fn kernel_workspace_bytes(&self, _elements: u64) -> u64 {
+        0
     }
 
     /// Kernels of a GPU that update so many tensors; where Burn's operators compose the formula, a dozen or so for each.

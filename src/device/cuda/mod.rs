@@ -4,6 +4,7 @@
 //! to cuBLASLt, on CubeCL's own stream and on the buffers of Burn's tensors.
 
 mod activity;
+pub mod adafactor;
 mod blas;
 mod block;
 mod ceilings;
