@@ -27,6 +27,12 @@ impl<N: Network> Stage<N> {
         self.residence.network().loss(x)
     }
 
+    /// The loss of a micro-batch, without a graph: one that is dropped keeps its activations until the next backward.
+    pub fn loss(&self, x: &N::Batch) -> Tensor<1> {
+        let _region = autocast(self.region);
+        self.residence.network().valid().loss(x)
+    }
+
     /// The loss of a micro-batch, outside of its graph, which is kept for backward.
     pub fn forward(&mut self, micro_batch: usize, x: &N::Batch) -> Tensor<1> {
         let y = self.output(x);

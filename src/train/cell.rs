@@ -115,7 +115,7 @@ fn run<K: Kind<Network: Build>>(
     finished(run, (&placed, &groups), trace, run_seconds, loading)
 }
 
-/// What is measured behind the steps, and last of all the trace. `placed`: the cell as it trained.
+/// What is measured behind the steps, and then the trace. `placed`: the cell as it trained.
 fn finished<N: Build>(
     run: Run<'_, N>,
     (placed, groups): (&Cell, &Groups),
@@ -132,9 +132,9 @@ fn finished<N: Build>(
     let ranks = together(world, groups, &mut measured, traffic, training.of_stages());
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
-    let feature_distance =
-        cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(placed));
+    let moved = cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.features());
     let crossings = recorded(cell, world, &mut training, trace);
+    let feature_distance = moved.map(|features| training.feature_distance(placed, &features));
     let results = training.into_results();
     // A cell that could not save its weights can go on from its last state to save them.
     if let Some(Err(e)) = states.filter(|_| unsaved.is_empty()).map(|states| states.remove()) {
@@ -154,8 +154,8 @@ fn finished<N: Build>(
     })
 }
 
-/// One more step, after everything that is measured: what crossed the bus in it. All ranks take it, and the first writes its
-/// trace.
+/// What crosses the bus in one more step of the trained network, after all that is measured of it. All ranks take the step,
+/// and the first writes its trace.
 fn recorded<N: Build>(
     cell: &Cell,
     world: &World,

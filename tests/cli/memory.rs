@@ -39,6 +39,20 @@ fn the_lectures_example_is_reproduced() {
     ]);
 }
 
+/// Activations are most of its memory: those of two forwards at once would pass the limit.
+#[test]
+fn a_trace_needs_no_more_memory_than_the_steps() {
+    let place = Place::new(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 64\nhidden_size = 32\n\
+         num_hidden_layers = 4\nnum_attention_heads = 2\nmax_position_embeddings = 128\n[train]\nbatch_size = 4\n\
+         seq_len = 128\noptimizer = { kind = \"sgd\", lr = 0.1 }\n[measure]\nwarmup = 1\nsteps = 2\n",
+    );
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let peak = place.rows().remove(0)["measurement"]["memory"]["live_peak"].as_u64().expect("bytes");
+    let limit = format!("measure.memory_limit=\"{} B\"", peak + peak / 20);
+    place.runner(&["run", "recipe.toml", "--set", &limit, "--trace", "--results", "limited"]).exits(0);
+}
+
 #[test]
 fn a_cell_beyond_the_hosts_limit_is_a_row_and_the_others_run() {
     // A process of its own has more than 1 MiB, whatever the cell.

@@ -65,10 +65,10 @@ impl<N: Build> Step<'_, N> {
         report
     }
 
-    /// The loss of a micro-batch; 0 on ranks without the last stage.
+    /// The loss of a micro-batch; keeps nothing. 0 on ranks without the last stage.
     pub fn loss(&self, batch: &N::Batch) -> Tensor<1> {
         match &self.stages {
-            None => self.stage.output(batch).inner(),
+            None => self.stage.loss(batch),
             Some(stages) => stages.loss(self.stage.residence.network(), batch),
         }
     }

@@ -56,17 +56,20 @@ impl<N: Build> Training<'_, N> {
         })
     }
 
-    /// How far training has moved the features of held-out inputs from those of the `first` network, which replaces the
+    /// How far training has moved the `features` of held-out inputs from those of the `first` network, which replaces the
     /// trained one.
-    pub fn feature_distance(&mut self, first: &Cell) -> FeatureDistance {
-        let (after, columns) = self.features();
+    pub fn feature_distance(
+        &mut self,
+        first: &Cell,
+        (after, columns): &(Vec<f32>, usize),
+    ) -> FeatureDistance {
         self.make(first, 0);
         let (before, _) = self.features();
-        FeatureDistance::of(&before, &after, columns)
+        FeatureDistance::of(&before, after, *columns)
     }
 
     /// The features of all held-out batches, and their columns.
-    fn features(&self) -> (Vec<f32>, usize) {
+    pub fn features(&self) -> (Vec<f32>, usize) {
         let network = self.network().valid();
         let _region = autocast(self.cell.precision.region());
         let (mut features, mut columns) = (Vec::new(), 1);
