@@ -17,6 +17,7 @@ pub mod section;
 mod share;
 pub mod task;
 pub mod tokenizer;
+mod trained;
 mod words;
 
 use rand::{Rng, SeedableRng};
@@ -36,6 +37,7 @@ pub use section::{Data, TextSource, TokenizerSource};
 pub use share::Share;
 pub use task::Task;
 pub use tokenizer::Tokenizer;
+use trained::trained;
 
 /// Blocks of random tokens that are made before they repeat.
 const RANDOM_BLOCKS: usize = 1024;
@@ -101,9 +103,7 @@ impl Dataset {
             }
         };
         let tokenizer = match source {
-            TokenizerSource::Train { vocab_size } => {
-                Tokenizer::train(&corpus.documents(train_split)?, *vocab_size)?
-            }
+            TokenizerSource::Train { vocab_size } => trained(&corpus.documents(train_split)?, *vocab_size)?,
             TokenizerSource::Path(path) => Tokenizer::load(path)?,
         };
         if tokenizer.vocab_size() > vocab_size {

@@ -109,6 +109,14 @@ impl Tokenizer {
         Ok(path)
     }
 
+    /// What `tokenizer.json` says.
+    ///
+    /// # Errors
+    /// A vocabulary that JSON cannot express.
+    pub fn json(&self) -> Result<String, DataError> {
+        self.inner.to_string(false).map_err(|e| DataError::new(format!("cannot write a tokenizer: {e}")))
+    }
+
     /// The tokens of a text; none are added at its ends.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
 //! The folder for what one machine remembers between runs; losing it costs only time.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::create_dir_all;
+use std::path::{Path, PathBuf};
+
+use super::files;
 
 /// `$RUNNER_CACHE`, else `$XDG_CACHE_HOME/runner`, else `~/.cache/runner`; `None` where the user has
 /// no home either. It need not exist.
@@ -14,6 +17,15 @@ fn resolve(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     // A relative path there is invalid, by the XDG specification.
     let base = || set("XDG_CACHE_HOME").filter(|path| path.is_absolute());
     set("RUNNER_CACHE").or_else(|| Some(base().or_else(|| Some(set("HOME")?.join(".cache")))?.join("runner")))
+}
+
+/// Writes a file to a folder of what was found out before. Where the folder cannot be written to, the next process finds
+/// it out again.
+pub fn keep(folder: &Path, name: &str, bytes: &[u8]) {
+    if create_dir_all(folder).is_ok() {
+        files::remove_stale(folder);
+        let _ = files::write_whole(folder, Some(name), bytes);
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Cubins that NVRTC has compiled before, on disk: one file for each source, its options and the compiler's version.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cudarc::nvrtc::sys;
 use sha2::{Digest, Sha256};
 
 use super::program::Source;
+use crate::words::cache;
 use crate::words::text::hex;
-use crate::words::{cache, files};
 
 /// The compiled kernels of a source.
 pub struct Compiled {
@@ -35,17 +35,8 @@ impl Compiled {
 
     pub fn put(&self, cubin: &[u8]) {
         if let Some(folder) = &self.folder {
-            keep(folder, &self.name, cubin);
+            cache::keep(folder, &self.name, cubin);
         }
-    }
-}
-
-/// Writes a file to a folder of what was found out before. Where the folder cannot be written to, the next process finds
-/// it out again.
-pub fn keep(folder: &Path, name: &str, bytes: &[u8]) {
-    if fs::create_dir_all(folder).is_ok() {
-        files::remove_stale(folder);
-        let _ = files::write_whole(folder, Some(name), bytes);
     }
 }
 

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::WORKSPACE;
 use super::problem::Problem;
 use super::tuning::Fastest;
-use crate::device::cuda::compiled::keep;
+use crate::words::cache;
 use crate::words::text::hex;
 
 /// The algorithms of one kind of device, driver and library. cuBLASLt's numbers mean the same in every
@@ -48,7 +48,7 @@ impl Remembered {
         let name = name(&key);
         let seconds = [measured.seconds, measured.own];
         if let Ok(text) = serde_json::to_vec(&Entry { key, algorithm, seconds }) {
-            keep(folder, &name, &text);
+            cache::keep(folder, &name, &text);
         }
     }
 
