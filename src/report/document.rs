@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::Frame;
 use crate::words::text::grouped;
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Document {
     pub title: String,
     /// Whether a PDF has less space between lines.
@@ -22,7 +22,7 @@ pub struct Document {
     pub details: Vec<Element>,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 #[serde(tag = "element", rename_all = "snake_case")]
 pub enum Element {
     Heading {
@@ -85,7 +85,7 @@ impl Defined {
 }
 
 /// Columns of text stand left, those of numbers right.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Table {
     pub caption: String,
     pub header: Vec<String>,

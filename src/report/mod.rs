@@ -53,11 +53,13 @@ mod updates;
 use std::path::{Path, PathBuf};
 
 use miette::miette;
+use rayon::prelude::*;
 
 use crate::recipe::Recipe;
 use crate::row::Row;
 use crate::verify::Record;
 use crate::words::files::write_whole;
+use document::Chart;
 use table::Comparison;
 use timelines::Timelines;
 
@@ -108,24 +110,32 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
         ("table.parquet".to_string(), files::parquet(&mut table)?),
         ("table.md".to_string(), terminal::markdown_table(&comparison).into_bytes()),
     ];
-    for chart in charts.iter().chain(timelines.charts()) {
-        files.push((format!("charts/{}.svg", chart.name), chart.svg.clone().into_bytes()));
-        files.push((format!("charts/{}.png", chart.name), charts::png(&chart.svg)?));
-        files.push((format!("charts/{}.pdf", chart.name), typeset::chart_pdf(chart)?));
-    }
+    let drawn: Vec<&Chart> = charts.iter().chain(timelines.charts()).collect();
+    let pictures: miette::Result<Vec<_>> = drawn.into_par_iter().map(pictures).collect();
+    files.extend(pictures?.into_iter().flatten());
     let mut document = content::document(&comparison, charts, timelines);
     document.shorten(ROWS);
     files.push((
         "table.tex".to_string(),
         latex::tables(content::for_latex(&comparison).iter().map(|(l, t)| (*l, t))).into_bytes(),
     ));
-    files.push(("report.html".to_string(), typeset::html(&document)?.into_bytes()));
-    files.push(("report.pdf".to_string(), typeset::pdf(document)?));
+    let (html, pdf) = rayon::join(|| typeset::html(&document), || typeset::pdf(document.clone()));
+    files.extend([("report.html".to_string(), html?.into_bytes()), ("report.pdf".to_string(), pdf?)]);
     let written: miette::Result<Vec<PathBuf>> =
         files.into_iter().map(|(name, bytes)| write_file(folder, &name, &bytes)).collect();
     let written = written?;
     remove_undrawn(&folder.join("charts"), &written);
     Ok(written)
+}
+
+/// The files of a chart.
+fn pictures(chart: &Chart) -> miette::Result<[(String, Vec<u8>); 3]> {
+    let [svg, png, pdf] = PICTURES.map(|format| format!("charts/{}.{format}", chart.name));
+    Ok([
+        (svg, chart.svg.clone().into_bytes()),
+        (png, charts::png(&chart.svg)?),
+        (pdf, typeset::chart_pdf(chart)?),
+    ])
 }
 
 /// Removes pictures that an earlier report drew and this one did not. One that cannot be removed stays.

@@ -1,6 +1,8 @@
 //! The document as HTML and as PDF, set by Typst. Its text reaches the templates as data (`report.json`), so nothing that a user
 //! writes becomes markup.
 
+use std::sync::LazyLock;
+
 use miette::{IntoDiagnostic, WrapErr, miette};
 use typst::diag::{FileError, FileResult, SourceDiagnostic};
 use typst::foundations::{Bytes, Datetime, Duration, Smart};
@@ -111,10 +113,26 @@ fn datetime(text: &str) -> Option<Datetime> {
     Datetime::from_ymd_hms(date.year.into(), date.month, date.day, time.hour, time.minute, time.second?)
 }
 
-/// The files and the fonts that Typst may read: no disk, no network, no clock.
+/// Typst's functions.
+static LIBRARY: LazyLock<LazyHash<Library>> = LazyLock::new(|| {
+    LazyHash::new(Library::builder().with_features([Feature::Html].into_iter().collect()).build())
+});
+
+/// Typst's fonts, and those of the charts.
+static FONTS: LazyLock<FontStore> = LazyLock::new(|| {
+    let mut fonts = FontStore::new();
+    fonts.extend(fonts::embedded());
+    for data in font_files() {
+        fonts.extend(Font::iter(Bytes::new(data)).map(|font| {
+            let info = font.info().clone();
+            (font, info)
+        }));
+    }
+    fonts
+});
+
+/// The files that Typst may read: no disk, no network, no clock.
 struct ReportWorld {
-    library: LazyHash<Library>,
-    fonts: FontStore,
     template: Source,
     files: Vec<(FileId, Bytes)>,
 }
@@ -132,20 +150,8 @@ impl ReportWorld {
             let path = VirtualPath::new(name).into_diagnostic().wrap_err("the name of a template file")?;
             Ok(FileId::new(RootedPath::new(VirtualRoot::Project, path)))
         };
-        let mut fonts = FontStore::new();
-        fonts.extend(fonts::embedded());
-        for data in font_files() {
-            fonts.extend(Font::iter(Bytes::new(data)).map(|font| {
-                let info = font.info().clone();
-                (font, info)
-            }));
-        }
         let read = |(name, bytes): (&str, Vec<u8>)| Ok((file(name)?, Bytes::new(bytes)));
         Ok(Self {
-            library: LazyHash::new(
-                Library::builder().with_features([Feature::Html].into_iter().collect()).build(),
-            ),
-            fonts,
             template: Source::new(file("template.typ")?, template.into()),
             files: files.into_iter().map(read).collect::<miette::Result<_>>()?,
         })
@@ -154,11 +160,11 @@ impl ReportWorld {
 
 impl World for ReportWorld {
     fn library(&self) -> &LazyHash<Library> {
-        &self.library
+        &LIBRARY
     }
 
     fn book(&self) -> &LazyHash<FontBook> {
-        self.fonts.book()
+        FONTS.book()
     }
 
     fn main(&self) -> FileId {
@@ -175,7 +181,7 @@ impl World for ReportWorld {
     }
 
     fn font(&self, index: usize) -> Option<Font> {
-        self.fonts.font(index)
+        FONTS.font(index)
     }
 
     fn today(&self, _offset: Option<Duration>) -> Option<Datetime> {
