@@ -118,7 +118,7 @@ impl Differences {
             return out;
         }
         let (single, several): (Vec<usize>, Vec<usize>) = processes.into_iter().partition(|n| *n < 2);
-        if let Some(fewest) = several.iter().min() {
+        if let Some(fewest) = several.iter().min().filter(|_| compared > 0) {
             let seeds = comparison.problems() < comparison.shapes.len();
             out.push(format!(
                 "Times are medians over processes{}, {}at least {fewest} of each. The report states a difference where Welch's \
@@ -255,7 +255,11 @@ fn beyond_steps(comparison: &Comparison, sides: [&[usize]; 2], quantity: &str, r
     let ([slower, faster], ratio) =
         if ratio > 1.0 { (sides, ratio) } else { ([sides[1], sides[0]], ratio.recip()) };
     let quartile = |lines, which| first(comparison, &format!("{quantity}_{which}"), lines).unwrap_or(1.0);
-    let single = |lines: &[usize]| lines.first().map_or([0.0; 2], |&line| single(comparison, line));
+    // Where cells of some sizes or seeds did not run, one that did.
+    let single = |lines: &[usize]| {
+        let apart = lines.iter().map(|&line| single(comparison, line));
+        apart.fold([0.0_f64; 2], |[shorter, longer], [a, b]| [shorter.max(a), longer.max(b)])
+    };
     let other = single(slower)[0].max(single(faster)[1]);
     ratio * quartile(slower, "low") / quartile(faster, "high") > 1.0 + other
 }

@@ -101,7 +101,7 @@ pub fn limits(comparison: &Comparison) -> String {
     });
     // Cells of several seeds are processes of one method.
     let is_alone = comparison.problems() == comparison.shapes.len();
-    if is_alone && lines().all(|line| line.rows.len() < 2) {
+    if is_alone && !rows.is_empty() && lines().all(|line| line.rows.len() < 2) {
         out.push("Each cell ran in one process, so the times of two cells may differ by as much as those of two processes.".into());
     }
     let trained = lines().any(|line| line.cell.train.optimizer.rule().is_some());

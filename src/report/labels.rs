@@ -130,10 +130,16 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
     if !chosen.iter().map(|(_, label)| label).all_unique() {
         chosen = choose(2);
     }
+    // A method that has another value without words for it would be told to have this one.
+    let says = |key: &String, of: &Settings| !short_label(vec![key], keys, of).is_empty();
+    let without_doubt = |key: &String| methods.iter().all(|of| common(key, of) || says(key, of));
+    // A pipeline's micro-batches are counted by a key of its own.
+    let in_pipelines = methods.iter().any(|of| of.get("parallel.pipeline.micro_batches").is_some());
+    let counted = |key: &String| in_pipelines && key == "train.accumulation_steps";
     let left_out = chosen.iter().zip(methods).filter(|((length, _), _)| *length < 2).map(|(_, s)| s);
     let shared = left_out.map(|s| {
-        let tacit: Vec<&String> = keys.iter().filter(|key| common(key, s)).collect();
-        short_label(tacit, keys, s)
+        let tacit = keys.iter().filter(|key| common(key, s) && without_doubt(key) && !counted(key));
+        short_label(tacit.collect(), keys, s)
     });
     let shared = shared.max_by_key(String::len).unwrap_or_default();
     let labels: Vec<String> = chosen.into_iter().map(|(_, label)| label.clone()).collect();

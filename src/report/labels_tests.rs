@@ -156,3 +156,20 @@ fn files_of_one_name_are_told_apart_by_their_paths() {
     let (labels, _) = methods(&keys(&["model.weights"]), &three.iter().collect::<Vec<_>>());
     assert_eq!(labels, ["final weights (a/final)", "final weights (b/final)", "other weights"]);
 }
+
+/// What fp32 has in the place of a scale goes without words, so no scale is in the note; bf16 is told, so fp16 is.
+#[test]
+fn the_note_holds_for_every_method_that_does_not_say_otherwise() {
+    let precision = |rest: &str| {
+        format!("{{ compute = \"fp16\", autocast = true, scaler = {{ kind = \"static\", scale = {rest} }} }}")
+    };
+    let scales: Vec<String> = ["2", "4", "8", "16"].iter().map(|scale| precision(scale)).collect();
+    let grid = format!(
+        "[grid]\nprecision = [{}, {{ compute = \"fp32\" }}, {{ compute = \"bf16\", autocast = true }}]\n",
+        scales.join(", ")
+    );
+    let recipe = language_recipe(&grid);
+    let comparison = Comparison::new(&recipe, &[]);
+    assert_eq!(comparison.methods, ["scale 2¹", "scale 2²", "scale 2³", "scale 2⁴", "fp32", "bf16"]);
+    assert_eq!(comparison.shared, "fp16");
+}

@@ -1,7 +1,7 @@
 //! The write-up of a ladder, whose cells each improve on the one before: the gain of each stage, and what was counted before and
 //! after it.
 
-use super::differences::{for_a_token, median, takes_longer};
+use super::differences::{are_of_one_build, builds, for_a_token, median, takes_longer};
 use super::document::{Element, Table};
 use super::frame::{EQUAL_LOSS, Frame};
 use super::table::Comparison;
@@ -48,9 +48,23 @@ impl<'c> Ladder<'c> {
         time(other) / time(stage)
     }
 
-    /// The gain, or that there is no clear one.
+    /// The gain, or why there is none.
     fn gained(&self, stage: usize, other: usize) -> String {
-        if self.differ(stage, other) { ratio(self.gain(stage, other)) } else { "not clear".into() }
+        match self.differ(stage, other) {
+            true => ratio(self.gain(stage, other)),
+            false if self.are_of_one_build(stage, other) => "not clear".into(),
+            false => "other build".into(),
+        }
+    }
+
+    /// Times of different builds are not compared.
+    fn are_of_one_build(&self, stage: usize, other: usize) -> bool {
+        are_of_one_build(self.comparison, [&[stage], &[other]])
+    }
+
+    /// What a paragraph says of two stages that do not differ.
+    fn alike(&self, stage: usize, other: usize) -> &'static str {
+        if self.are_of_one_build(stage, other) { "no clear difference to" } else { "not compared with" }
     }
 
     /// Whether the real tokens a second differ by more than chance.
@@ -93,11 +107,11 @@ impl<'c> Ladder<'c> {
             true => {
                 format!("{} the real tokens a second of {of_before}", ratio(self.gain(stage, before)))
             }
-            false => format!("no clear difference to {of_before}"),
+            false => format!("{} {of_before}", self.alike(stage, before)),
         };
         let total = match self.differ(stage, first) {
             true => format!("{} the real tokens a second of the first", ratio(self.gain(stage, first))),
-            false => "no clear difference to the first".into(),
+            false => format!("{} the first", self.alike(stage, first)),
         };
         let gained = if before == first { own } else { format!("{own}, and {total}") };
         format!(
@@ -131,7 +145,8 @@ impl<'c> Ladder<'c> {
 pub fn sentence(comparison: &Comparison) -> Option<String> {
     let ladder = Ladder::new(comparison);
     let (&first, &last) = (ladder.measured.first()?, ladder.measured.last()?);
-    if last == first {
+    // Stages of different builds are not compared.
+    if last == first || builds(comparison, &ladder.measured).len() > 1 {
         return None;
     }
     let clear = ladder.measured.windows(2).filter(|pair| ladder.differ(pair[1], pair[0]));

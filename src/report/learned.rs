@@ -2,6 +2,7 @@
 
 use super::answers;
 use itertools::Itertools;
+use strum::IntoEnumIterator;
 
 use super::labels::FEW;
 use super::line::Line;
@@ -11,21 +12,57 @@ use crate::row::Status;
 use crate::words::text::{few, percent, sentence, verb};
 
 /// The methods that learn as well as the baseline: their held-out perplexity is as low at every size, and their right answers
-/// are not clearly fewer; and the others. Where nothing was evaluated or asked, all methods are good; where the baseline has no
+/// are not clearly fewer; and the others that ran. Where nothing was evaluated or asked, all methods are good; where the baseline has no
 /// perplexity, all that did not diverge.
 pub fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
-    let diverged = |line: &Line| line.rows.iter().any(|row| row.status == Status::Diverged);
     let evaluated = comparison.having("eval_perplexity").next().is_some();
     let compared = has_reference(comparison);
     let asked = answers::are_asked(comparison);
+    let judged = |method: &usize| {
+        let mut lines = comparison.of_method(*method).map(|i| &comparison.lines[i]);
+        !(evaluated || asked) || lines.any(|line| line.measured().is_some() || has_diverged(line))
+    };
     let good = |method: &usize| {
         let learned = || {
-            comparison.of_method(*method).all(|i| !diverged(&comparison.lines[i]))
+            comparison.of_method(*method).all(|i| !has_diverged(&comparison.lines[i]))
                 && (!compared || quality::verdict(comparison, *method) == Verdict::AsGood)
         };
         (!evaluated || learned()) && !(asked && answers::clearly_fewer(comparison, *method))
     };
-    (0..comparison.methods.len()).partition(good)
+    (0..comparison.methods.len()).filter(judged).partition(good)
+}
+
+fn has_diverged(line: &Line) -> bool {
+    line.rows.iter().any(|row| row.status == Status::Diverged)
+}
+
+/// How a method that does not learn as well as the baseline compares with it.
+#[derive(Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumIter)]
+#[strum(serialize_all = "lowercase")]
+pub enum Lack {
+    Worse,
+    #[strum(serialize = "fewer right answers")]
+    Fewer,
+    #[strum(serialize = "not clear")]
+    NotClear,
+    Diverged,
+}
+
+impl Lack {
+    pub fn of(comparison: &Comparison, method: usize) -> Self {
+        let unknown = comparison.having("eval_perplexity").next().is_some() && !has_reference(comparison);
+        if comparison.of_method(method).any(|i| has_diverged(&comparison.lines[i])) {
+            Self::Diverged
+        } else if unknown {
+            Self::Fewer
+        } else if answers::clearly_fewer(comparison, method)
+            || quality::verdict(comparison, method) == Verdict::Worse
+        {
+            Self::Worse
+        } else {
+            Self::NotClear
+        }
+    }
 }
 
 /// Whether a baseline has a held-out perplexity that the others can be compared with.
@@ -42,20 +79,6 @@ pub fn told(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<Stri
     let Some(base) = base.map(|i| comparison.lines[i].method).filter(|_| unknown || !lost.is_empty()) else {
         return Vec::new();
     };
-    let verdict = |method: &usize| {
-        let mut rows = comparison.of_method(*method).flat_map(|i| &comparison.lines[i].rows);
-        if rows.any(|row| row.status == Status::Diverged) {
-            "diverged"
-        } else if unknown {
-            "fewer right answers"
-        } else if answers::clearly_fewer(comparison, *method)
-            || quality::verdict(comparison, *method) == Verdict::Worse
-        {
-            "worse"
-        } else {
-            "not clear"
-        }
-    };
     // With how much worse it is.
     let named = |method: &usize| match quality::verdict(comparison, *method) {
         Verdict::Worse => quality::told(comparison, *method).unwrap_or_default(),
@@ -69,7 +92,7 @@ pub fn told(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<Stri
             sentence(&comparison.said(base)),
             verb(&comparison.said(base), "has", "have")
         ),
-        None => format!("No method is as good as {}", comparison.said(base)),
+        None => format!("No other method is clearly as good as {}", comparison.said(base)),
         Some(_) => format!("As good as {}: {}", comparison.said(base), names(&mut equal)),
     };
     let perplexity = comparison.having("eval_perplexity").next().map(|_| {
@@ -83,8 +106,8 @@ pub fn told(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<Stri
     if !unknown {
         text += &format!(" ({})", perplexity.into_iter().chain(asked).join(", "));
     }
-    for what in ["worse", "fewer right answers", "not clear", "diverged"] {
-        let mut of = lost.iter().filter(|method| verdict(method) == what).peekable();
+    for what in Lack::iter() {
+        let mut of = lost.iter().filter(|method| Lack::of(comparison, **method) == what).peekable();
         if of.peek().is_some() {
             text += &format!("; {what}: {}", names(&mut of));
         }

@@ -2,7 +2,7 @@
 
 use itertools::Itertools;
 
-use super::differences::takes_longer;
+use super::differences::{builds, takes_longer};
 use super::frame::EQUAL_LOSS;
 use super::labels::FEW;
 use super::table::Comparison;
@@ -30,7 +30,9 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
         )
     }));
     let rate = |i: &&usize| get("tokens_per_second", **i);
-    if let Some(&first) = by_rate.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) {
+    // Rates of different builds are not compared.
+    let compared = by_rate.len() > 1 && builds(comparison, &by_rate).len() == 1;
+    if let Some(&first) = by_rate.iter().filter(|_| compared).max_by(|a, b| rate(a).total_cmp(&rate(b))) {
         let base = comparison.lines[first].baseline.filter(|base| *base != first && by_rate.contains(base));
         let against = base.map_or(String::new(), |base| {
             format!(

@@ -156,7 +156,10 @@ fn caveat(comparison: &Comparison) -> String {
     };
     let differ = |column: &str| {
         let of = |i: usize| comparison.frame.get(column, i);
-        evaluated.iter().any(|&i| comparison.lines[i].baseline.is_some_and(|base| of(i) != of(base)))
+        evaluated.iter().any(|&i| {
+            let of_base = comparison.lines[i].baseline.and_then(of);
+            of(i).zip(of_base).is_some_and(|(own, base)| own != base)
+        })
     };
     let unequal = match (differ("steps"), differ("tokens")) {
         (true, _) => {

@@ -4,6 +4,7 @@ use itertools::Itertools;
 
 use super::differences::{Differences, are_of_one_build, is_slower, takes_longer};
 use super::labels::FEW;
+use super::learned::Lack;
 use super::table::{Comparison, Group};
 use super::trade::{NEAR, memory, trade};
 use super::{answers, ladder, learned, loading, offload, pareto, pipeline, quality, ranks, shapes, updates};
@@ -143,7 +144,10 @@ fn saved(comparison: &Comparison, good: &[&Group], lost: &[usize]) -> Option<Str
     let bytes = |group: &Group| comparison.of_group("live_peak_bytes", group);
     let time = |group: &Group| comparison.of_group(pareto::time(comparison), group);
     let groups = comparison.groups();
-    let of_problem = groups.iter().filter(|of| of.problem == base.problem && lost.contains(&of.method));
+    let lack = |of: &Group| Lack::of(comparison, of.method);
+    let of_problem = groups
+        .iter()
+        .filter(|of| of.problem == base.problem && lost.contains(&of.method) && lack(of) != Lack::Diverged);
     let least = of_problem.filter(|of| bytes(of).is_some()).min_by(|a, b| {
         let [a, b] = [a, b].map(|group| bytes(group).unwrap_or(f64::INFINITY));
         a.total_cmp(&b)
@@ -154,14 +158,22 @@ fn saved(comparison: &Comparison, good: &[&Group], lost: &[usize]) -> Option<Str
         (comparison.said(least.method), comparison.said(base.method), ratio(time(least)? / time(base)?));
     let clear = is_slower(comparison, least, base) || is_slower(comparison, base, least);
     let price = match clear {
-        true => format!("{times} its time"),
-        false => format!("a time that is not clearly different ({times})"),
+        _ if !are_of_one_build(comparison, [&least.lines, &base.lines]) => String::new(),
+        true => format!(", in {times} its time"),
+        false => format!(", in a time that is not clearly different ({times})"),
+    };
+    let at = match comparison.recipe.devices.is_empty() {
+        true => String::new(),
+        false => format!("at {}, ", comparison.problem_label(base.problem)),
+    };
+    let quality = match lack(least) {
+        Lack::NotClear => "may not be",
+        _ => verb(&name, "is not", "are not"),
     };
     saves.then(|| {
         format!(
-            "{}, which {} not as good as {base_name}, {} {} less memory: {}, in {price}.",
-            sentence(&name),
-            verb(&name, "is", "are"),
+            "{}, which {quality} as good as {base_name}, {} {} less memory than {base_name}: {}{price}.",
+            sentence(&format!("{at}{name}")),
             verb(&name, "needs", "need"),
             percent(1.0 - bytes(least).unwrap_or_default() / bytes(base).unwrap_or_default()),
             memory(|column| comparison.written_of_group(column, least).unwrap_or_default()),

@@ -42,11 +42,11 @@ fn a_method_that_learns_less_well_is_told_with_what_it_saves() {
     assert_eq!(
         said(&recipe, &rows(360 << 20))[..3],
         [
-            "No method is as good as lr 0.001 (held-out perplexity at most 3 % above it at every seed); worse: lr 0.002 (11 % \
-             higher, at each of 2 seeds).",
+            "No other method is clearly as good as lr 0.001 (held-out perplexity at most 3 % above it at every seed); worse: \
+             lr 0.002 (11 % higher, at each of 2 seeds).",
             "Lr 0.001: 66,065 tokens a second (1,032 sequences), 31.0 ms a step, in 500 MiB.",
-            "Lr 0.002, which is not as good as lr 0.001, needs 28 % less memory: 360 MiB, in a time that is not clearly \
-             different (1.00x).",
+            "Lr 0.002, which is not as good as lr 0.001, needs 28 % less memory than lr 0.001: 360 MiB, in a time that is not \
+             clearly different (1.00x).",
         ]
     );
     let told = said(&recipe, &rows(495 << 20));
@@ -54,6 +54,39 @@ fn a_method_that_learns_less_well_is_told_with_what_it_saves() {
         !told.iter().any(|sentence| sentence.contains("less memory")),
         "a hundredth is no saving: {told:?}"
     );
+}
+
+/// e^3.1 is 11 % above e^3, and e^3.02 is 2 %: above the bound at one seed and below it at the other. The third rate did not run.
+#[test]
+fn what_is_not_clear_is_not_called_worse_and_what_did_not_run_is_not_judged() {
+    let recipe = language_recipe("[grid]\nseed = [1, 2]\n\"train.optimizer.lr\" = [1e-3, 2e-3, 3e-3]\n");
+    let rows = |status: Status| -> Vec<Row> {
+        let row = |cell: &Cell| {
+            let rate = cell.settings()["train.optimizer.lr"].as_f64().expect("a rate");
+            let end = if rate < 2e-3 {
+                3.0
+            } else if cell.seed == 1 {
+                3.1
+            } else {
+                3.02
+            };
+            let mut row = learned_row(cell, vec![5.0; 40], &[(0, 6.0, 0.0), (40, end, 0.25)]);
+            row.measurement.as_mut().expect("a measured row").memory.live_peak =
+                if rate < 2e-3 { 500 << 20 } else { 300 << 20 };
+            if rate > 2e-3 { bad_row(cell, status, "why") } else { row }
+        };
+        recipe.cells.iter().map(row).collect()
+    };
+    let told = said(&recipe, &rows(Status::Oom));
+    let first = "No other method is clearly as good as lr 0.001 (held-out perplexity at most 3 % above it at every seed); not \
+                 clear: lr 0.002.";
+    assert_eq!(told[0], first);
+    assert!(
+        told[2].starts_with("Lr 0.002, which may not be as good as lr 0.001, needs 40 % less"),
+        "{told:?}"
+    );
+    let told = said(&recipe, &rows(Status::Diverged));
+    assert!(told[0].ends_with("not clear: lr 0.002; diverged: lr 0.003."), "{told:?}");
 }
 
 #[test]

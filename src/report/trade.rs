@@ -38,7 +38,8 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
     let unlike = if compared { String::new() } else { unlike(comparison, candidates) };
     if least.method == fastest.method {
         let there = if trade.at.is_empty() { "" } else { " there" };
-        let take = format!("No other method needs less memory{there}: take {}.", trade.name(fastest));
+        let less = if of_good { "None of the others needs" } else { "No other method needs" };
+        let take = format!("{less} less memory{there}: take {}.", trade.name(fastest));
         return vec![first, take + &unlike];
     }
     vec![first, trade.least(least, fastest), trade.choice(&front) + &unlike]
