@@ -284,10 +284,16 @@ impl DeviceId {
     }
 }
 
-/// Keeps a limit on device memory in force.
-pub struct MemoryLimit(
-    #[expect(dead_code, reason = "frees the held-back memory when dropped")] Option<cuda::Ballast>,
-);
+/// Keeps a limit on device memory in force. A GPU's held-back memory is freed when it is dropped.
+pub struct MemoryLimit(Option<cuda::Ballast>);
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        if self.0.is_none() {
+            alloc::set_limit(u64::MAX);
+        }
+    }
+}
 
 /// What to change in a recipe whose cell finds no memory on its device.
 pub const LESS_MEMORY: &str = "lower train.batch_size or train.seq_len, set checkpoint.level = 1 or \

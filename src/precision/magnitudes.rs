@@ -30,10 +30,17 @@ pub fn gradient_histogram<M: Module>(
     GradientHistogram { scale, activations: activations.take(), parameters }
 }
 
+/// Elements that are read at once: 4 MiB in fp32, little beside the gradient of an embedding.
+const PART: usize = 1 << 20;
+
 fn count(magnitudes: &mut Magnitudes, gradient: DispatchTensor) {
     let gradient = flat(gradient);
+    let elements = gradient.dims()[0];
     // The loss's own gradient is the scale.
-    if gradient.dims()[0] > 1 {
-        magnitudes.add(wide(gradient).into_data().as_slice().expect("fp32"));
+    if elements > 1 {
+        for start in (0..elements).step_by(PART) {
+            let part = gradient.clone().narrow(0, start, PART.min(elements - start));
+            magnitudes.add(wide(part).into_data().as_slice().expect("fp32"));
+        }
     }
 }

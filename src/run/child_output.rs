@@ -124,7 +124,8 @@ impl LastWords {
         }
         let refused = line.split_once(ALLOCATION.0).and_then(|(_, rest)| rest.split_once(ALLOCATION.1));
         if let Some(bytes) = refused.and_then(|(bytes, _)| bytes.parse().ok()) {
-            self.refused_allocation = Some(bytes);
+            // The message of the failure may itself find no memory.
+            self.refused_allocation = self.refused_allocation.or(Some(bytes));
         }
         if self.tail.len() == TAIL {
             self.tail.pop_front();

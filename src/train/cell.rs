@@ -85,7 +85,7 @@ fn run<K: Kind<Network: Build>>(
     let mut training = Training::<K::Network>::among(&start, &groups, feed, total);
     on_step(0, total);
     training.prepare(&mut *meter, on_tuned);
-    let _limit = early.unwrap_or_else(limit);
+    let limit = early.unwrap_or_else(limit);
     training.make_states();
     let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);
     let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
@@ -110,6 +110,8 @@ fn run<K: Kind<Network: Build>>(
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
     run.training.end_steps();
+    // It is that of the steps: what is observed behind them loses no measured cell.
+    drop(limit);
     save_trained(&mut run, &folders, &groups);
     let loading = sampled.then(|| run.loading(run_seconds));
     finished(run, (&placed, &groups), trace, run_seconds, loading)
@@ -185,6 +187,7 @@ fn save_trained<N: Build>(run: &mut Run<'_, N>, folders: &Folders, groups: &Grou
             run.save(folder, Saved::Adapter, |training, folder| training.write_adapter(folder, base));
         }
     }
+    run.training.forget_gathered();
     // The first rank may write for longer than ranks wait for each other.
     run.world.all().broadcast_when_ready("end of saving", 0, Vec::new()).wait();
 }

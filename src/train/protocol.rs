@@ -37,7 +37,7 @@ pub enum Event {
     Diverged { reason: String },
     /// The device's memory, or the limit on it, was used up.
     OutOfMemory { reason: String },
-    /// The cell panicked or could not be built.
+    /// The cell could not be built, or the program has a fault.
     Failed { reason: String },
     /// Another rank is gone or does not answer, so this one cannot go on. The error of that rank, or the way it ended, has the
     /// cause.

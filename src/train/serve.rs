@@ -126,7 +126,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("a panic without a message");
-    format!("panicked: {text}")
+    format!("an error inside of the program: {text}")
 }
 
 fn send(event: &Event) {
@@ -161,8 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_told_as_it_is_and_a_fault_as_a_panic() {
+    fn what_is_refused_is_told_as_it_is_and_a_fault_as_the_programs() {
         assert_eq!(reason(|| refuse("there is no text; name a file")), "there is no text; name a file");
-        assert_eq!(reason(|| panic!("index out of bounds")), "panicked: index out of bounds");
+        assert_eq!(
+            reason(|| panic!("index out of bounds")),
+            "an error inside of the program: index out of bounds"
+        );
     }
 }

@@ -43,13 +43,15 @@ fn the_lectures_example_is_reproduced() {
 #[test]
 fn a_trace_needs_no_more_memory_than_the_steps() {
     let place = Place::new(
-        "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 64\nhidden_size = 32\n\
-         num_hidden_layers = 4\nnum_attention_heads = 2\nmax_position_embeddings = 128\n[train]\nbatch_size = 4\n\
-         seq_len = 128\noptimizer = { kind = \"sgd\", lr = 0.1 }\n[measure]\nwarmup = 1\nsteps = 2\n",
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 64\nhidden_size = 64\n\
+         num_hidden_layers = 8\nnum_attention_heads = 2\nmax_position_embeddings = 256\n[train]\nbatch_size = 8\n\
+         seq_len = 256\noptimizer = { kind = \"sgd\", lr = 0.1 }\n[measure]\nwarmup = 1\nsteps = 2\n",
     );
     place.runner(&["run", "recipe.toml"]).exits(0);
-    let peak = place.rows().remove(0)["measurement"]["memory"]["live_peak"].as_u64().expect("bytes");
-    let limit = format!("measure.memory_limit=\"{} B\"", peak + peak / 20);
+    let memory = &place.rows().remove(0)["measurement"]["memory"];
+    let bytes = |value: &serde_json::Value| value.as_u64().expect("bytes");
+    let (own, peak) = (bytes(&memory["process"]["own"]), bytes(&memory["live_peak"]));
+    let limit = format!("measure.host_memory_limit=\"{} B\"", own + peak / 2);
     place.runner(&["run", "recipe.toml", "--set", &limit, "--trace", "--results", "limited"]).exits(0);
 }
 

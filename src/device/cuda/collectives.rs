@@ -127,7 +127,9 @@ impl Collectives {
         match joined.recv_timeout(limit) {
             Ok(result) => result?,
             Err(RecvTimeoutError::Timeout) => return Err(late()),
-            Err(RecvTimeoutError::Disconnected) => return Err("connecting the GPUs panicked".into()),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err("the thread that connects the GPUs has ended".into());
+            }
         }
         Ok(Self { gpu, rank, ranks, limit, jobs, shared, thread: Mutex::new(thread) })
     }

@@ -287,7 +287,7 @@ mod tests {
         let failure = |reason: String| {
             let error: Result<Located, _> =
                 Err(ServerError::Generic { reason, backtrace: Default::default() });
-            located(error).err().map(|e| format!("panicked: {e}")).expect("an error")
+            located(error).err().map(|e| format!("an error inside of the program: {e}")).expect("an error")
         };
         for words in
             ["out of device memory allocating 3221225472 bytes", "can't allocate buffer of size: 3221225472"]

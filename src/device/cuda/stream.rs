@@ -199,7 +199,7 @@ impl Stream {
         self.queue.submit(move |server| {
             // A panic would end CubeCL's thread.
             let called = catch_unwind(AssertUnwindSafe(|| call(&mut Buffers(&mut *server), raw.stream())));
-            let called = called.unwrap_or_else(|_| Err("a call on the device's thread panicked".into()));
+            let called = called.unwrap_or_else(|_| Err("a call on the device's thread failed".into()));
             let Err(reason) = called else { return };
             if let Ok(mut failed) = failed.lock() {
                 failed.get_or_insert(reason.clone());

@@ -12,6 +12,9 @@ use crate::data::task::Exam;
 use crate::data::{Position, Prompts, Tokenizer};
 use crate::measure::Load;
 
+/// Makes each batch when it is asked for: those of a test set would take memory together.
+pub type BatchIterator<'a, Batch> = Box<dyn Iterator<Item = Batch> + 'a>;
+
 /// Micro-batches, step by step.
 pub trait Feed<Batch> {
     /// The micro-batches of the next step.
@@ -70,7 +73,7 @@ pub trait Feed<Batch> {
     }
 
     /// The name and batches of each test set whose answers are classes.
-    fn classified(&self) -> Vec<(&'static str, Vec<Batch>)> {
+    fn classified(&self) -> Vec<(&'static str, BatchIterator<'_, Batch>)> {
         Vec::new()
     }
 

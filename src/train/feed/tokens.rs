@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Feed;
 use super::prepared::{Prepared, finish, on_device};
+use super::{BatchIterator, Feed};
 use crate::data::corpus::Corpus;
 use crate::data::task::Exam;
 use crate::data::{
@@ -250,12 +250,15 @@ impl Feed<LmBatch> for TokenFeed {
         self.prompts.as_ref()
     }
 
-    fn classified(&self) -> Vec<(&'static str, Vec<LmBatch>)> {
-        let batches = |batches: &Batches| {
-            let all: Vec<u32> = (0..batches.plan.lengths.len() as u32).collect();
-            all.chunks(batches.plan.batch_size).map(|samples| batches.alone(samples, self.device)).collect()
-        };
-        self.classified.iter().map(|(name, of)| (*name, batches(of))).collect()
+    fn classified(&self) -> Vec<(&'static str, BatchIterator<'_, LmBatch>)> {
+        fn batches(batches: &Batches, device: DeviceId) -> BatchIterator<'_, LmBatch> {
+            let (all, size) = (batches.plan.lengths.len(), batches.plan.batch_size);
+            Box::new((0..all).step_by(size).map(move |first| {
+                let samples: Vec<u32> = (first as u32..(first + size).min(all) as u32).collect();
+                batches.alone(&samples, device)
+            }))
+        }
+        self.classified.iter().map(|(name, of)| (*name, batches(of, self.device))).collect()
     }
 
     fn loads(&self) -> &[Load] {

@@ -16,7 +16,7 @@ impl<N: Build> Training<'_, N> {
     /// Answers the questions of every test set, if the recipe asks any.
     pub fn answer(&mut self) {
         let classified: Vec<Answers> =
-            self.feed.classified().iter().map(|(name, batches)| self.classes(name, batches)).collect();
+            self.feed.classified().into_iter().map(|(name, batches)| self.classes(name, batches)).collect();
         self.results.answers.extend(classified);
         let Some(exam) = self.feed.exam() else { return };
         let answers: Vec<Answers> = exam.sets.iter().map(|set| self.answers(exam, set)).collect();
@@ -50,11 +50,11 @@ impl<N: Build> Training<'_, N> {
     }
 
     /// Classifies the prompts of a test set: the class with the largest logit counts.
-    fn classes(&self, set: &str, batches: &[N::Batch]) -> Answers {
+    fn classes(&self, set: &str, batches: impl Iterator<Item = N::Batch>) -> Answers {
         let network = self.network().valid();
         let _region = self.enter(&network);
         let start = Instant::now();
-        let parts: Vec<_> = batches.iter().map(|batch| network.evaluate(batch)).collect();
+        let parts: Vec<_> = batches.map(|batch| network.evaluate(&batch)).collect();
         let sum = |of: &dyn Fn(&(Evaluation, f64)) -> f64| parts.iter().map(of).sum::<f64>().round() as usize;
         Answers {
             step: self.current().updates,

@@ -48,6 +48,11 @@ impl<N: Build> Training<'_, N> {
         }
     }
 
+    /// Frees what was brought here.
+    pub fn forget_gathered(&mut self) {
+        self.elsewhere.clear();
+    }
+
     /// Gathers weights that are divided among ranks. All ranks ask for the same parameters in the same order.
     fn gather_divided(&mut self) {
         if self.cell.parallel.shard != Shard::Weights {
