@@ -178,16 +178,19 @@ fn save_trained<N: Build>(run: &mut Run<'_, N>, folders: &Folders, groups: &Grou
     if folders.weights.is_none() && folders.adapter.is_none() {
         return;
     }
-    run.training.gather();
-    // All replicas have the same weights, and the rank of the first stage has gathered all of them.
-    if groups.replicas.place() == 0 && groups.pipeline.place() == 0 {
-        folders.weights.iter().for_each(|folder| run.save(folder, Saved::Weights, Training::write_model));
+    let shares = run.training.shares();
+    if shares.takes_part(&groups.replicas) {
+        if let Some(folder) = &folders.weights {
+            run.save(folder, (Saved::Weights, &shares), |training, folder| {
+                training.write_model(folder, &shares)
+            });
+        }
         let base = run.cell.model.weights_folder();
         if let Some(folder) = &folders.adapter {
-            run.save(folder, Saved::Adapter, |training, folder| training.write_adapter(folder, base));
+            let saved = (Saved::Adapter, &shares);
+            run.save(folder, saved, |training, folder| training.write_adapter(folder, base, &shares));
         }
     }
-    run.training.forget_gathered();
     // The first rank may write for longer than ranks wait for each other.
     run.world.all().broadcast_when_ready("end of saving", 0, Vec::new()).wait();
 }

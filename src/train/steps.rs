@@ -5,7 +5,7 @@ use std::path::Path;
 use super::build::Build;
 use super::clock::Clock;
 use super::saving::{BUILD, Progress, State, States, unwritten};
-use super::training::Training;
+use super::training::{Shares, Training};
 use crate::measure::{Load, Loading, Meter, Stop};
 use crate::params::save::{Saved, check_free};
 use crate::precision::collapse;
@@ -66,11 +66,11 @@ impl<'r, N: Build> Run<'r, N> {
     pub fn save(
         &mut self,
         folder: &Path,
-        saved: Saved,
+        (saved, shares): (Saved, &Shares),
         write: impl FnOnce(&mut Training<'r, N>, &Path) -> std::io::Result<()>,
     ) {
         if self.world.rank() > 0 {
-            return self.training.give_shares();
+            return self.training.give(shares);
         }
         let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
         let free = check_free(folder, saved, overwrite).map_err(std::io::Error::other);
@@ -79,7 +79,7 @@ impl<'r, N: Build> Run<'r, N> {
             unwritten("the weights", folder, &e)
                 + "; make room there and run again with --retry-failed, which trains and saves them again"
         }));
-        self.training.end_shares();
+        shares.end();
     }
 
     /// Writes the state, if the cell has states. `run_seconds`: of the measured steps so far.

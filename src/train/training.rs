@@ -1,19 +1,18 @@
 //! [`Training`]: a cell's network and data, step by step.
 
 mod answering;
-mod gathered;
 mod observing;
 mod saved;
 mod shares;
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 pub use saved::Standing;
+pub use shares::Shares;
 
 use super::build::Build;
 use super::change::{Damage, RefillsEarly};
@@ -55,8 +54,6 @@ pub struct Training<'a, N: Build> {
     /// The batches of an evaluation.
     held_out: Vec<N::Batch>,
     results: Results,
-    /// Parameters of other ranks, once they are gathered.
-    elsewhere: HashMap<String, TensorData>,
 }
 
 impl<'a, N: Build> Training<'a, N> {
@@ -81,7 +78,6 @@ impl<'a, N: Build> Training<'a, N> {
             batches: Vec::new(),
             held_out: Vec::new(),
             results: Results::default(),
-            elsewhere: HashMap::new(),
         };
         // The device prepares for the last phase, which needs the most memory.
         training.make(cell, usize::MAX);

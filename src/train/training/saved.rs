@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::gathered::gathered;
+use super::shares::Shares;
 use super::{Results, Training};
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
 use crate::measure::Load;
@@ -63,28 +63,25 @@ impl<N: Build> Training<'_, N> {
 
     /// Writes what the tuning method adds to the model, in PEFT's layout. `base`: the folder of the model, which is not that of
     /// the first weights where the cell goes on from a state.
-    pub fn write_adapter(&mut self, folder: &Path, base: Option<&Path>) -> io::Result<()> {
+    pub fn write_adapter(&mut self, folder: &Path, base: Option<&Path>, shares: &Shares) -> io::Result<()> {
         let Cell { tuning, model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
-        let table = self.table();
-        let (ranks, elsewhere) = (&self.groups.tensor, &self.elsewhere);
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
-        let mut value = |name: &str| gathered(name, elsewhere, residence, ranks);
+        let mut value = |name: &str| shares.asked_for(name, residence);
         let peft_type = tuning.peft_type().expect("checked: PEFT has the method");
-        peft_type.write(folder, (base, layout), &table, &mut value)
+        peft_type.write(folder, (base, layout), &shares.table, &mut value)
     }
 
     /// Writes the model for Hugging Face's programs and `runner generate`; what the tuning method adds is merged into the
     /// weights.
-    pub fn write_model(&mut self, folder: &Path) -> io::Result<()> {
+    pub fn write_model(&mut self, folder: &Path, shares: &Shares) -> io::Result<()> {
         let Cell { tuning, model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
-        let mut table = self.table();
+        let mut table = shares.table.clone();
         table.entries.retain(|entry| !entry.group.is_added());
         table.entries.iter_mut().for_each(|entry| entry.packed = false);
-        let (ranks, elsewhere) = (&self.groups.tensor, &self.elsewhere);
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
-        let mut value = |name: &str| gathered(name, elsewhere, residence, ranks);
+        let mut value = |name: &str| shares.asked_for(name, residence);
         let merged = |name: &str| tuning.merged(name, layout, &mut value);
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let ends = self.feed.tokenizer().map_or(&[][..], Tokenizer::ends);
