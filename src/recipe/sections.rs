@@ -103,7 +103,7 @@ section! {
         /// Each leaves a row. It says how often is measured, not what: no row has it.
         #[serde(skip_serializing)]
         pub repeats: usize = Key::method(Values::Whole { least: 1, most: 100 }).default(Whole(1)),
-        /// Device memory that the cell must live within, as on a smaller card.
+        /// Device memory that the cell's steps must live within, as on a smaller card.
         pub memory_limit: Option<Bytes> =
             Key::method(Values::Bytes).default(Nothing).reads(&[("", "limit {}")]).without("no memory limit"),
         /// Memory of the host that the cell's process must live within: its resident set, without file-backed pages, and
