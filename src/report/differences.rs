@@ -255,7 +255,7 @@ fn beyond_steps(comparison: &Comparison, sides: [&[usize]; 2], quantity: &str, r
     let ([slower, faster], ratio) =
         if ratio > 1.0 { (sides, ratio) } else { ([sides[1], sides[0]], ratio.recip()) };
     let quartile = |lines, which| first(comparison, &format!("{quantity}_{which}"), lines).unwrap_or(1.0);
-    // Where cells of some sizes or seeds did not run, one that did.
+    // The most of any line: one that did not run has none.
     let single = |lines: &[usize]| {
         let apart = lines.iter().map(|&line| single(comparison, line));
         apart.fold([0.0_f64; 2], |[shorter, longer], [a, b]| [shorter.max(a), longer.max(b)])

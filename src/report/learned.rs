@@ -12,8 +12,8 @@ use crate::row::Status;
 use crate::words::text::{few, percent, sentence, verb};
 
 /// The methods that learn as well as the baseline: their held-out perplexity is as low at every size, and their right answers
-/// are not clearly fewer; and the others that ran. Where nothing was evaluated or asked, all methods are good; where the baseline has no
-/// perplexity, all that did not diverge.
+/// are not clearly fewer; and the others that ran. Where nothing was evaluated or asked, all methods are good; where the
+/// baseline has no perplexity, all that did not diverge.
 pub fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
     let evaluated = comparison.having("eval_perplexity").next().is_some();
     let compared = has_reference(comparison);

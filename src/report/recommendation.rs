@@ -6,7 +6,7 @@ use super::differences::{Differences, are_of_one_build, is_slower, takes_longer}
 use super::labels::FEW;
 use super::learned::Lack;
 use super::table::{Comparison, Group};
-use super::trade::{NEAR, memory, trade};
+use super::trade::{NEAR, memory, on, trade};
 use super::{answers, ladder, learned, loading, offload, pareto, pipeline, quality, ranks, shapes, updates};
 use crate::words::text::{percent, rate, ratio, sentence, verb};
 
@@ -162,10 +162,6 @@ fn saved(comparison: &Comparison, good: &[&Group], lost: &[usize]) -> Option<Str
         true => format!(", in {times} its time"),
         false => format!(", in a time that is not clearly different ({times})"),
     };
-    let at = match comparison.recipe.devices.is_empty() {
-        true => String::new(),
-        false => format!("at {}, ", comparison.problem_label(base.problem)),
-    };
     let quality = match lack(least) {
         Lack::NotClear => "may not be",
         _ => verb(&name, "is not", "are not"),
@@ -173,7 +169,7 @@ fn saved(comparison: &Comparison, good: &[&Group], lost: &[usize]) -> Option<Str
     saves.then(|| {
         format!(
             "{}, which {quality} as good as {base_name}, {} {} less memory than {base_name}: {}{price}.",
-            sentence(&format!("{at}{name}")),
+            sentence(&(on(comparison, base) + &name)),
             verb(&name, "needs", "need"),
             percent(1.0 - bytes(least).unwrap_or_default() / bytes(base).unwrap_or_default()),
             memory(|column| comparison.written_of_group(column, least).unwrap_or_default()),

@@ -45,6 +45,20 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
     vec![first, trade.least(least, fastest), trade.choice(&front) + &unlike]
 }
 
+/// `at batch size 4, `: the problem of a group, if there are several.
+fn at(comparison: &Comparison, group: &Group) -> String {
+    let label = comparison.problem_label(group.problem);
+    match comparison.problems() == 1 || label.is_empty() {
+        true => String::new(),
+        false => format!("at {label}, "),
+    }
+}
+
+/// The same where each device has an answer of its own, which names it.
+pub fn on(comparison: &Comparison, group: &Group) -> String {
+    if comparison.recipe.devices.is_empty() { String::new() } else { at(comparison, group) }
+}
+
 /// The methods of one size, of which one is to be taken.
 struct Trade<'c> {
     comparison: &'c Comparison<'c>,
@@ -61,11 +75,7 @@ impl<'c> Trade<'c> {
     fn new(comparison: &'c Comparison<'c>, candidates: &'c [&'c Group], of_good: bool) -> Self {
         let time = pareto::time(comparison);
         let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
-        let label = comparison.problem_label(candidates[0].problem);
-        let at = match comparison.problems() == 1 || label.is_empty() {
-            true => String::new(),
-            false => format!("at {label}, "),
-        };
+        let at = at(comparison, candidates[0]);
         Self { comparison, candidates, of_good, time, of_what, at }
     }
 
@@ -184,7 +194,7 @@ impl<'c> Trade<'c> {
         let saved = 1.0 - self.value("live_peak_bytes", least) / self.value("live_peak_bytes", fastest);
         format!(
             "{} {} the least memory{}: {}, {} less, for {price}{}.",
-            sentence(&format!("{}{}", self.on(), self.name(least))),
+            sentence(&format!("{}{}", on(self.comparison, self.candidates[0]), self.name(least))),
             verb(&self.name(least), "needs", "need"),
             if self.of_good { " of them" } else { "" },
             self.memory(least),
@@ -204,12 +214,7 @@ impl<'c> Trade<'c> {
             [only] => self.name(&front[*only][1]),
             several => several.iter().map(|i| room(&front[*i][1])).join(", else "),
         };
-        sentence(&format!("{}take {chosen}.", self.on()))
-    }
-
-    /// Each device has an answer of its own, which names it.
-    fn on(&self) -> &str {
-        if self.comparison.recipe.devices.is_empty() { "" } else { &self.at }
+        sentence(&format!("{}take {chosen}.", on(self.comparison, self.candidates[0])))
     }
 
     fn memory(&self, of: &Group) -> String {

@@ -121,10 +121,8 @@ impl<'a> Contents<'a> {
     /// A folder that cannot be written means that the next run reads the file again.
     fn remember(&self, entry: Remembered) {
         let Some(folder) = self.folder.as_ref().filter(|_| entry.bytes >= REMEMBERED) else { return };
-        if let Ok(text) = serde_json::to_vec(&entry)
-            && fs::create_dir_all(folder).is_ok()
-        {
-            let _ = files::write_whole(folder, Some(&entry.name()), &text);
+        if let Ok(text) = serde_json::to_vec(&entry) {
+            cache::keep(folder, &entry.name(), &text);
         }
     }
 }
