@@ -19,18 +19,7 @@ impl Rates {
     /// Measured rates, and [`assumed`](Self::assumed) ones where nothing was measured.
     pub fn of(device: DeviceId, ceilings: Ceilings) -> Self {
         let assumed = Self::assumed(device);
-        let other = assumed.ceilings;
-        let ceilings = Ceilings {
-            matmul_fp32: ceilings.matmul_fp32.or(other.matmul_fp32),
-            matmul_tf32: ceilings.matmul_tf32.or(other.matmul_tf32),
-            matmul_bf16: ceilings.matmul_bf16.or(other.matmul_bf16),
-            matmul_fp16: ceilings.matmul_fp16.or(other.matmul_fp16),
-            copy: ceilings.copy.or(other.copy),
-            host_to_device: ceilings.host_to_device.or(other.host_to_device),
-            device_to_host: ceilings.device_to_host.or(other.device_to_host),
-            both_ways: ceilings.both_ways.or(other.both_ways),
-            launch: ceilings.launch,
-        };
+        let ceilings = ceilings.with(&assumed.ceilings, Option::or);
         Self { launch: ceilings.launch.unwrap_or(assumed.launch), ceilings, ..assumed }
     }
 

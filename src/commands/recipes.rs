@@ -23,11 +23,15 @@ pub fn list(folder: &Path) -> Result<String> {
     }
     let line = |entry: DirEntry| {
         let path = entry.path();
-        let (cells, title) =
-            match Source::read(path).and_then(|source| Recipe::parse_finished(&source, false)) {
-                Ok(recipe) => (recipe.cells.len().to_string(), recipe.title),
-                Err(error) => ("-".into(), format!("error: {error}")),
-            };
+        let counted = Source::read(path).and_then(|source| {
+            let [gpu, cpu] = [false, true].map(|on_cpu| Recipe::parse_finished(&source, on_cpu));
+            Ok((gpu?, cpu?.cells.len()))
+        });
+        let (cells, title) = match counted {
+            Ok((recipe, cpu)) if recipe.cells.len() == cpu => (cpu.to_string(), recipe.title),
+            Ok((recipe, cpu)) => (format!("{}, {cpu} on a CPU", recipe.cells.len()), recipe.title),
+            Err(error) => ("-".into(), format!("error: {error}")),
+        };
         vec![path.display().to_string(), cells, title]
     };
     let entries = WalkDir::new(folder).sort_by_file_name().into_iter().filter_map(Result::ok);

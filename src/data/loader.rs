@@ -16,8 +16,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A batch and how it came.
 pub struct Loaded<T> {
     pub batch: T,
-    /// Whether its epoch ends with it.
-    pub last: bool,
+    /// Of the batch behind it.
+    pub next: Position,
     /// Seconds the training loop waited until it was ready.
     pub stall: f64,
 }
@@ -25,7 +25,7 @@ pub struct Loaded<T> {
 /// What a thread makes of the batch that it has collated.
 pub type Finish<T> = fn(Collated) -> T;
 
-type Message<T> = Result<(T, bool), DataError>;
+type Message<T> = Result<(T, Position), DataError>;
 
 /// See the module. Dropping it ends its threads.
 pub struct Loader<T> {
@@ -37,7 +37,7 @@ enum Ways<T> {
     /// In the training loop itself.
     Inline(Box<Maker<T>>),
     /// Each thread makes every n-th batch; batches are taken from them in turn.
-    Threads { workers: Vec<Worker<T>>, next: usize },
+    Threads { workers: Vec<Worker<T>>, turn: usize },
 }
 
 struct Worker<T> {
@@ -62,7 +62,7 @@ impl<T: Send + 'static> Loader<T> {
                     maker.draws.by_ref().take(first).for_each(drop);
                     Worker::start(maker, plan.config.prefetch_factor)
                 };
-                Ways::Threads { workers: (0..threads).map(worker).collect(), next: 0 }
+                Ways::Threads { workers: (0..threads).map(worker).collect(), turn: 0 }
             }
         };
         Self { ways, limit: LIMIT }
@@ -77,16 +77,16 @@ impl<T: Send + 'static> Loader<T> {
     /// As the thread that should have made it did.
     pub fn load(&mut self) -> Result<Loaded<T>, DataError> {
         let start = Instant::now();
-        let (batch, last) = match &mut self.ways {
+        let (batch, next) = match &mut self.ways {
             Ways::Inline(maker) => maker.make()?,
-            Ways::Threads { workers, next } => {
+            Ways::Threads { workers, turn } => {
                 let count = workers.len();
-                let worker = &mut workers[*next];
-                *next = (*next + 1) % count;
+                let worker = &mut workers[*turn];
+                *turn = (*turn + 1) % count;
                 worker.receive(self.limit)?
             }
         };
-        Ok(Loaded { batch, last, stall: start.elapsed().as_secs_f64() })
+        Ok(Loaded { batch, next, stall: start.elapsed().as_secs_f64() })
     }
 }
 
@@ -110,7 +110,7 @@ impl<T> Maker<T> {
         self.draws.by_ref().take(self.skip).for_each(drop);
         let mut batch = self.collator.collate(&draw.samples)?;
         batch.counts.dropped_samples = draw.dropped as u64;
-        Ok(((self.finish)(batch), draw.last))
+        Ok(((self.finish)(batch), draw.next))
     }
 }
 
@@ -205,10 +205,10 @@ mod tests {
         ] {
             let take = |num_workers| {
                 let (mut loader, _) = loader(num_workers, |batch| batch, change);
-                (0..40).map(|_| loader.load().map(|l| (l.batch, l.last)).unwrap()).collect::<Vec<_>>()
+                (0..40).map(|_| loader.load().map(|l| (l.batch, l.next)).unwrap()).collect::<Vec<_>>()
             };
             let inline = take(0);
-            assert!(inline.iter().filter(|(_, last)| *last).count() >= 2);
+            assert!(inline.iter().filter(|(_, next)| next.begins_epoch()).count() >= 2);
             for num_workers in [1, 3] {
                 assert_eq!(take(num_workers), inline);
             }

@@ -83,21 +83,23 @@ pub struct Ceilings {
 
 impl Ceilings {
     /// Each rate of the device as the higher of both: what else runs on a machine makes a measured rate lower, and nothing
-    /// makes it higher. The host's time for a launch stays.
+    /// makes it higher.
     pub fn or_higher(self, other: &Self) -> Self {
         // `None` is below every number.
-        let higher = |of: fn(&Self) -> Option<f64>| {
-            if of(&self) < of(other) { of(other) } else { of(&self) }
-        };
+        self.with(other, |own, other| if own < other { other } else { own })
+    }
+
+    /// Each rate of the device from both. The host's time for a launch stays.
+    pub fn with(self, other: &Self, of: fn(Option<f64>, Option<f64>) -> Option<f64>) -> Self {
         Self {
-            matmul_fp32: higher(|c| c.matmul_fp32),
-            matmul_tf32: higher(|c| c.matmul_tf32),
-            matmul_bf16: higher(|c| c.matmul_bf16),
-            matmul_fp16: higher(|c| c.matmul_fp16),
-            copy: higher(|c| c.copy),
-            host_to_device: higher(|c| c.host_to_device),
-            device_to_host: higher(|c| c.device_to_host),
-            both_ways: higher(|c| c.both_ways),
+            matmul_fp32: of(self.matmul_fp32, other.matmul_fp32),
+            matmul_tf32: of(self.matmul_tf32, other.matmul_tf32),
+            matmul_bf16: of(self.matmul_bf16, other.matmul_bf16),
+            matmul_fp16: of(self.matmul_fp16, other.matmul_fp16),
+            copy: of(self.copy, other.copy),
+            host_to_device: of(self.host_to_device, other.host_to_device),
+            device_to_host: of(self.device_to_host, other.device_to_host),
+            both_ways: of(self.both_ways, other.both_ways),
             launch: self.launch,
         }
     }

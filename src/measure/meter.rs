@@ -155,12 +155,12 @@ pub trait Meter {
     fn finish(self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop>;
 }
 
-/// The first loss that is not finite.
+/// Whether the newest loss ends the cell: it is not finite.
 pub fn divergence(losses: &[f64]) -> Option<Stop> {
-    let step = losses.iter().position(|loss| !loss.is_finite())?;
-    let what = format!("the loss of step {} was {}", step + 1, losses[step]);
-    Some(match step {
-        0 => Stop::Diverged {
+    let loss = losses.last().filter(|loss| !loss.is_finite())?;
+    let what = format!("the loss of step {} was {loss}", losses.len());
+    Some(match losses.len() {
+        1 => Stop::Diverged {
             reason: format!(
                 "{what}, before any update: check that the weights are finite, or set a precision.compute with a wider range"
             ),

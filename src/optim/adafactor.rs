@@ -19,7 +19,7 @@ section! {
     /// ```text
     /// w ← t^−beta_2_decay,  r ← r + w (mean_columns g² − r),  c ← c + w (mean_rows g² − c)
     /// v ← r c / max(mean r, epsilon_1)                  (of a vector v ← v + w (g² − v))
-    /// u ← g / √max(v, epsilon_1²)
+    /// u ← g / √max(v, epsilon_1²)                       (at least 2⁻¹²⁶)
     /// a ← max(epsilon_2, rms p) · min(lr, 1 / √t)
     /// p ← p (1 − lr · weight_decay) − a / max(1, rms u / threshold) · u
     /// ```
@@ -99,19 +99,23 @@ struct Means {
     columns: Option<Tensor<1>>,
 }
 
+/// The least number of fp32 that has all its bits. A mean square is at least as large, so that 0 / 0 is 0.
+const LEAST: f64 = f32::MIN_POSITIVE as f64;
+
 /// old + weight (new − old)
 fn average(old: &mut Tensor<1>, new: Tensor<1>, weight: f64) {
     *old = old.clone() + (new - old.clone()) * weight;
 }
 
 impl Adafactor {
-    /// The distance from 1 to the next number of the type, where the recipe has no number.
+    /// The distance from 1 to the next number of the type, where the recipe has no number. It is not 0 in fp32.
     fn epsilon_1_of(&self, dtype: DType) -> f64 {
-        self.epsilon_1.unwrap_or(match dtype {
+        let epsilon = self.epsilon_1.unwrap_or(match dtype {
             DType::BF16 => 2f64.powi(-7),
             DType::F16 => 2f64.powi(-10),
             _ => f64::from(f32::EPSILON),
-        })
+        });
+        epsilon.max(LEAST)
     }
 }
 
@@ -168,7 +172,7 @@ impl State for Factored {
                 (rows * columns.clone().reshape([1, c])).reshape([r * c])
             }
         };
-        let u = mean_square.clamp_min(epsilon * epsilon).sqrt().recip() * g;
+        let u = mean_square.clamp_min((epsilon * epsilon).max(LEAST)).sqrt().recip() * g;
         let before = wide(p.clone());
         let root_mean_square = |x: Tensor<1>| x.square().mean().sqrt();
         let rate = root_mean_square(before.clone()).clamp_min(rule.epsilon_2) * rate;
@@ -232,6 +236,24 @@ mod tests {
         for shape in [&[5, 7][..], &[11]] {
             let far = distance(shape, &rule);
             assert!(far < 2e-6, "{shape:?}: {far}");
+        }
+    }
+
+    /// As an embedding has them, of tokens that no batch held. The square of 1e-30 is 0 in fp32.
+    #[test]
+    fn what_has_no_gradient_stays() {
+        let device = Device::flex();
+        let rule = Adafactor { epsilon_1: Some(1e-30), ..Adafactor::default() };
+        for (shape, g) in [(&[2, 3][..], [0.0, 0.0, 0.0, 0.1, -0.2, 0.3]), (&[6], [0.0; 6])] {
+            let mut state = rule.state(shape, &device);
+            let before = Tensor::<1>::from_floats([1.0, -2.0, 3.0, 4.0, -5.0, 6.0], &device);
+            let g = Tensor::<1>::from_floats(g, &device);
+            let after = state.update(before.clone(), g.clone(), &StepSize::FULL, &mut Pending::default());
+            let moved: Vec<f32> = (after - before).into_data().try_to_vec().expect("fp32");
+            let g: Vec<f32> = g.into_data().try_to_vec().expect("fp32");
+            assert!(
+                moved.iter().zip(&g).all(|(moved, g)| (*moved == 0.0) == (*g == 0.0) && moved.is_finite())
+            );
         }
     }
 

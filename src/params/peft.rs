@@ -234,7 +234,8 @@ impl AdapterFile {
         }
         Err(format!(
             "the adapter in {} is of another model, of other layers, or of another rank than its adapter_config.json \
-             says:\n{}\nname the model that it was trained with",
+             says:\n{}\nname the model that it was trained with; an adapter of only some of the layers with one name \
+             (a path in its target_modules) cannot be read",
             folder.display(),
             shortened(&problems, MOST)
         ))

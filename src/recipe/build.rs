@@ -15,7 +15,7 @@ use super::report::{ReportConfig, Stage};
 use super::{CPU, Cell, GRID, LADDER, Recipe, keys, ladder, read, save};
 use crate::data::Found;
 use crate::device::Target;
-use crate::words::{Settings, settings};
+use crate::words::{Settings, is_within, settings};
 
 /// The keys of a recipe that do not belong to a cell.
 #[derive(Debug, Deserialize)]
@@ -80,6 +80,7 @@ impl Recipe {
         if !stages.is_empty() {
             header.report.ladder = stages;
         }
+        header.report.leave_out(|key| set.iter().any(|(given, _)| is_within(key, given.get_ref())));
         header.report.check(&settings, source)?;
         let goes_along = |key: &&String| keys::goes_along(key, &settings);
         let telling = swept.iter().filter(|key| !goes_along(key)).cloned().collect();

@@ -126,6 +126,16 @@ pub fn kinds(section: &str, key: &str) -> Vec<&'static str> {
     of_chooser(section, key).flat_map(|(_, values)| values).copied().unique().collect()
 }
 
+/// Those of them with which the section has all of these keys.
+pub fn kinds_with(section: &str, key: &str, names: &[&str]) -> Vec<&'static str> {
+    let has = |kind: &&str, name: &str| {
+        let mut of =
+            of_chooser(section, key).filter(|(_, values)| values.is_empty() || values.contains(kind));
+        of.any(|(section, _)| section.keys.iter().any(|key| key.name == name))
+    };
+    kinds(section, key).into_iter().filter(|kind| names.iter().all(|name| has(kind, name))).collect()
+}
+
 /// The keys that are there by another key of their section, and whether by some of its values alone.
 pub fn chosen_by(section: &str, key: &str) -> impl Iterator<Item = (&'static str, bool)> {
     of_chooser(section, key)

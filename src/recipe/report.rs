@@ -51,6 +51,11 @@ pub struct Published {
 }
 
 impl ReportConfig {
+    /// The baseline without keys that all cells have been given.
+    pub(super) fn leave_out(&mut self, given: impl Fn(&str) -> bool) {
+        self.baseline.retain(|key, _| !given(key));
+    }
+
     /// Each published result must be of one of these cells.
     pub(super) fn check_published<'c>(
         &self,
@@ -82,7 +87,9 @@ impl ReportConfig {
                     self.ladder.len(),
                     settings.len()
                 ),
-                "write one [[report.ladder]] with `stage` and `why` for each cell, in their order".into(),
+                "write one [[report.ladder]] with `stage` and `why` for each cell, in their order; if --set makes cells \
+                 equal, leave them out: --set 'report={}'"
+                    .into(),
             ));
         }
         let names: Vec<&str> = self.ladder.iter().map(|stage| stage.stage.trim()).collect();

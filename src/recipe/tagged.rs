@@ -40,7 +40,9 @@ pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), R
             // A value of another type: serde says so, with its place.
             continue;
         };
-        let Some((_, kind)) = table.remove_entry(tag) else { return Err(missing(tag, name, span, source)) };
+        let Some((_, kind)) = table.remove_entry(tag) else {
+            return Err(missing(tag, name, table, span, source));
+        };
         *table = tagged(kind, std::mem::take(table), span, &format!("{name}.{tag}"), source)?;
     }
     for (path, key) in GATHERED {
@@ -61,11 +63,23 @@ pub fn is_tag(section: &str, key: &str) -> bool {
     TAGGED.contains(&(section, key))
 }
 
-fn missing(key: &str, section: &str, span: std::ops::Range<usize>, source: &Source) -> RecipeError {
+/// `written`: the keys that the section has.
+fn missing(
+    key: &str,
+    section: &str,
+    written: &DeTable<'_>,
+    span: std::ops::Range<usize>,
+    source: &Source,
+) -> RecipeError {
+    let names: Vec<&str> = written.keys().map(|name| name.get_ref().as_ref()).collect();
+    let kinds = match keys::kinds_with(section, key, &names) {
+        none if none.is_empty() => keys::kinds(section, key),
+        some => some,
+    };
     source.at(
         Some(span),
         format!("the key `{key}` is missing in `{section}`"),
-        format!("add `{key} = \"...\"` to `{section}`"),
+        format!("add `{key} = \"...\"` to `{section}`, which can be {}", kinds.join(", ")),
     )
 }
 
@@ -95,7 +109,7 @@ fn gather<'i>(
     source: &Source,
 ) -> Result<(), RecipeError> {
     let Some((name, chosen)) = section.remove_entry(key) else {
-        return Err(missing(key, path, span, source));
+        return Err(missing(key, path, section, span, source));
     };
     let own = keys::chosen_by(path, key).filter_map(|(key, _)| section.remove_entry(key)).collect();
     let span = chosen.span();
@@ -117,14 +131,14 @@ fn gather_sampler<'i>(data: &mut DeTable<'i>, source: &Source) -> Result<(), Rec
     else {
         let first = common.iter().chain(own.iter()).map(|(key, _)| key).min_by_key(|key| key.span().start);
         return first.map_or(Ok(()), |key| {
-            let all = keys::kinds(DATA, SAMPLER).join(", ");
+            let others: Vec<_> = keys::kinds(DATA, SAMPLER).into_iter().filter(|kind| *kind != BLOCKS).collect();
             Err(source.at(
                 Some(key.span()),
                 format!(
                     "`{}` is a key of data.sampler; without one, or with blocks, the text is cut into equal blocks",
                     key.get_ref()
                 ),
-                format!("remove it, or set data.sampler to one of: {all}"),
+                format!("remove it, or set data.sampler to one of: {}", others.join(", ")),
             ))
         });
     };

@@ -159,6 +159,8 @@ fn an_unknown_value_names_the_valid_ones() {
 fn missing_keys_are_named() {
     says(&BASE.replace("batch_size = 1\n", ""), &["the key `batch_size` is missing", "r.toml:7"]);
     says(&BASE.replace("kind = \"swiglu\"\n", ""), &["the key `kind` is missing in `model`", "r.toml:2"]);
+    let rank = format!("{BASE}[tuning]\nrank = 8\n");
+    says(&rank, &["the key `method` is missing in `tuning`", "which can be lora, qlora"]);
     says(&BASE.replace("title = \"t\"\n", ""), &["the key `title` is missing"]);
     says("title = \"t\"\n", &["the key `model` is missing"]);
 }

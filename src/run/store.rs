@@ -45,6 +45,16 @@ pub struct Loaded {
     pub notices: Vec<String>,
 }
 
+/// The rows of a folder, whichever build measured them.
+struct Sorted {
+    /// The newest row of each process of each cell.
+    rows: Vec<Vec<Option<Row>>>,
+    /// Of more processes of these cells than the recipe has now. Reports count them.
+    further: Vec<Row>,
+    /// The number of rows of other cells or input files.
+    others: usize,
+}
+
 impl Store {
     /// Makes the folder, checks that it can be written to, and writes the recipe into it.
     ///
@@ -106,7 +116,7 @@ impl Store {
         let moved = files.damaged.drain(..).map(|(path, why)| move_aside(&path, &why));
         let mut notices = moved.collect::<Result<Vec<String>>>()?;
         let other_versions = std::mem::take(&mut files.other_versions);
-        let (rows, others) = self.sort(files, cells, notify);
+        let Sorted { rows, others, .. } = self.sort(files, cells, notify);
         notices.extend(other_notices(&other_versions, others));
         Ok(Loaded { rows, notices })
     }
@@ -118,13 +128,12 @@ impl Store {
     /// When the folder cannot be read.
     pub fn peek(&self, cells: &[Cell], notify: &dyn Fn(&str)) -> Result<Vec<Vec<Option<Row>>>> {
         let files = if self.rows().is_dir() { read_rows(&self.rows())? } else { Files::default() };
-        Ok(self.sort(files, cells, notify).0)
+        Ok(self.sort(files, cells, notify).rows)
     }
 
-    /// The newest row of each process of each cell, whichever build measured it, and the number of rows of other cells.
-    fn sort(&self, files: Files, cells: &[Cell], notify: &dyn Fn(&str)) -> (Vec<Vec<Option<Row>>>, usize) {
+    fn sort(&self, files: Files, cells: &[Cell], notify: &dyn Fn(&str)) -> Sorted {
         let mut contents = Contents::new(notify);
-        let mut other = files.rows.len();
+        let (mut others, mut further) = (files.rows.len(), Vec::new());
         let mut by_cell: HashMap<String, Vec<Row>> = HashMap::new();
         let named = |row: Row| (key(&row.cell, &row.environment.device.name, &Inputs::new()), row);
         for (name, row) in files.rows.into_par_iter().map(named).collect::<Vec<_>>() {
@@ -137,18 +146,17 @@ impl Store {
             let inputs = contents.inputs(cell);
             // Of a row without inputs the contents of its files are not known.
             for row in found.into_iter().filter(|row| row.inputs.as_ref().is_none_or(|of| *of == inputs)) {
-                let place = row.repeat.checked_sub(1).and_then(|place| newest.get_mut(place));
-                if let Some(place) = place
-                    && place.as_ref().is_none_or(|kept| kept.worth() <= row.worth())
-                {
-                    *place = Some(row);
+                match row.repeat.checked_sub(1).and_then(|place| newest.get_mut(place)) {
+                    Some(Some(kept)) if kept.worth() > row.worth() => {}
+                    Some(place) => *place = Some(row),
+                    None => further.push(row),
                 }
             }
             newest
         };
         let rows: Vec<Vec<Option<Row>>> = cells.iter().zip(&keys).map(&mut newest).collect();
-        other -= rows.iter().flatten().flatten().count();
-        (rows, other)
+        others -= rows.iter().flatten().flatten().count() + further.len();
+        Sorted { rows, further, others }
     }
 
     /// Reads the row with this [`name`](crate::row::name); `None` if there is none that can be read.
@@ -190,8 +198,8 @@ impl Store {
         let mut files = read_rows(&self.rows())?;
         let (damaged, other_versions) =
             (std::mem::take(&mut files.damaged), std::mem::take(&mut files.other_versions));
-        let (rows, others) = self.sort(files, &recipe.cells, notify);
-        let rows = rows.into_iter().flatten().flatten().collect();
+        let Sorted { rows, further, others } = self.sort(files, &recipe.cells, notify);
+        let rows = rows.into_iter().flatten().flatten().chain(further).collect();
         Results::of(&self.folder, Files { rows, damaged, other_versions, others })
     }
 

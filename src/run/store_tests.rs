@@ -146,6 +146,22 @@ fn a_row_of_another_build_is_a_finished_row() {
     }
 }
 
+/// A recipe that asks for fewer processes than a cell has: the run's report counts all of them, as `runner report` does.
+#[test]
+fn a_report_counts_every_process_of_a_cell() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    for repeat in 1..=3 {
+        store.save(&Row { repeat, ..row(0) }).unwrap();
+    }
+    let loaded = load(&store);
+    assert_eq!(loaded.rows, [[Some(row(0))], [None], [None]]);
+    assert_eq!(loaded.notices, Vec::<String>::new());
+    let reported = store.results(&testing::recipe(), &|_| {}).unwrap();
+    assert_eq!(reported.rows.iter().map(|row| row.repeat).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(reported.rows, Results::open(store.folder()).unwrap().rows);
+}
+
 /// The rows that are published with the project are finished ones for this version too.
 #[test]
 fn committed_rows_are_found() {

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use nix::libc;
 
+/// The system refuses more seconds between two probes of a connection.
+const MOST_BETWEEN_PROBES: libc::c_int = 32_767;
+
 #[derive(Debug)]
 pub enum Stream {
     /// Within one host.
@@ -34,10 +37,11 @@ impl Stream {
     pub fn network(stream: TcpStream, limit: Duration) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let seconds = limit.as_secs().clamp(4, i32::MAX as u64 / 2000) as libc::c_int;
+        let probed = |seconds: libc::c_int| seconds.clamp(1, MOST_BETWEEN_PROBES);
         for (level, option, value) in [
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds / 2),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, (seconds / 8).max(1)),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, probed(seconds / 2)),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, probed(seconds / 8)),
             (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, seconds * 1000),
         ] {
@@ -90,5 +94,22 @@ impl Write for &Stream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_takes_every_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for seconds in [0, 30, 65_536, 1_000_000, u64::MAX] {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            Stream::network(stream, Duration::from_secs(seconds))
+                .unwrap_or_else(|e| panic!("{seconds} s: {e}"));
+        }
     }
 }

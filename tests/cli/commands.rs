@@ -53,6 +53,10 @@ fn settings_of_the_command_line_take_the_place_of_the_recipes() {
         .exits(2)
         .says(&["must be at least 1, not 0", "\"train.batch_size\" = 0"]);
     set("check", "precision.compute=int3").exits(2).says(&["unknown value `int3`"]);
+    // A baseline's key that all cells are given no longer tells which cells it is.
+    place.write("compared.toml", &format!("{TINY}[report]\nbaseline = {{ \"checkpoint.level\" = 0 }}\n"));
+    place.runner(&["check", "compared.toml", "--set", "checkpoint.level=1"]).exits(0).says(&["2 cells"]);
+    place.runner(&["check", "compared.toml", "--set", "checkpoint={level=1}"]).exits(0).says(&["2 cells"]);
     set("check", "device=cuda:9").exits(2).says(&["the device \"cuda:9\" is not there"]);
     set("check", "train.batch_size").exits(2).says(&["write key=value"]);
     set("check", "train.batch_size.x=1").exits(2).says(&["goes through `batch_size`, which is not a table"]);

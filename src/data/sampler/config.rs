@@ -25,7 +25,7 @@ section! {
             Key::size(Values::Words(&["paragraphs", "documents"])).default(Word("paragraphs")),
         /// Whether the largest batch of an epoch comes first, so that a lack of memory shows early.
         pub longest_first: bool = Key::flag(false),
-        /// Whether batches with fewer samples than `train.batch_size` are left out.
+        /// Whether batches with fewer samples than `train.batch_size` are left out; packed ones, if they are not full.
         pub drop_last: bool = Key::flag(false),
         /// Rows of a batch are filled up to a multiple of so many tokens, but not beyond `train.seq_len`.
         pub pad_to_multiple_of: usize = Key::method(COUNT).default(Whole(1)),

@@ -30,6 +30,8 @@ use super::random_stream;
 
 /// Packed batches that a device prepares for.
 const MOST_PACKED: usize = 8;
+/// So many epochs without a batch, one after the other, say that there is none.
+const MOST_EMPTY: u64 = 100;
 
 /// What the rows of a batch are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +95,13 @@ pub struct Position {
 }
 
 impl Position {
-    /// Behind one more batch. `last`: whether its epoch ends with it.
-    pub fn pass(&mut self, last: bool) {
-        *self = match last {
-            true => Self { epoch: self.epoch + 1, index: 0 },
-            false => Self { index: self.index + 1, ..*self },
-        };
+    fn of_epoch(epoch: u64) -> Self {
+        Self { epoch, index: 0 }
+    }
+
+    /// Whether the batch is the first of its epoch.
+    pub fn begins_epoch(self) -> bool {
+        self.index == 0
     }
 }
 
@@ -108,8 +111,8 @@ pub struct Draw {
     pub samples: Vec<u32>,
     /// Samples of the epoch that no batch has, counted at the batch before or after them.
     pub dropped: usize,
-    /// Whether the epoch ends with it.
-    pub last: bool,
+    /// Of the batch behind it.
+    pub next: Position,
 }
 
 /// What decides the batches.
@@ -181,44 +184,58 @@ impl SamplingPlan {
     }
 }
 
-/// Batches without end, epoch after epoch.
+/// Batches without end, epoch after epoch. Where short batches are left out, an epoch may have none: the next one that
+/// has follows.
 pub struct Draws {
     plan: SamplingPlan,
-    /// Number of the epoch, and its batches.
-    number: u64,
     epoch: Box<dyn Epoch>,
-    /// Drawn already, to know whether it is the last.
+    /// Of the batch to come, which is drawn already, to know whether the epoch ends before it.
+    next: Position,
     upcoming: Option<Vec<u32>>,
-    dropped: usize,
+    /// Samples that the epoch's batches so far counted as dropped, and those of epochs passed over.
+    counted: usize,
+    passed_over: usize,
 }
 
 impl Draws {
     /// From `start` on, the same ones that an uninterrupted run would see.
     pub fn new(plan: SamplingPlan, start: Position) -> Self {
-        let mut epoch = plan.epoch(start.epoch);
-        let mut draws = Self { upcoming: epoch.next(), plan, number: start.epoch, epoch, dropped: 0 };
+        let next = Position::of_epoch(start.epoch);
+        let epoch = plan.epoch(next.epoch);
+        let mut draws = Self { plan, epoch, next, upcoming: None, counted: 0, passed_over: 0 };
+        draws.begin(start.epoch);
         draws.by_ref().take(start.index).for_each(drop);
         draws
+    }
+
+    /// Begins the first epoch from this one on that has a batch.
+    fn begin(&mut self, first: u64) {
+        for number in first..first + MOST_EMPTY {
+            (self.epoch, self.next, self.counted) = (self.plan.epoch(number), Position::of_epoch(number), 0);
+            self.upcoming = self.epoch.next();
+            if self.upcoming.is_some() {
+                return;
+            }
+            self.passed_over += self.epoch.dropped();
+        }
     }
 }
 
 impl Iterator for Draws {
     type Item = Draw;
 
-    /// `None` only when no epoch has a batch.
+    /// `None` only when [`MOST_EMPTY`] epochs have no batch.
     fn next(&mut self) -> Option<Draw> {
         let samples = self.upcoming.take()?;
         self.upcoming = self.epoch.next();
-        let dropped = self.epoch.dropped();
-        let draw = Draw { samples, dropped: dropped - self.dropped, last: self.upcoming.is_none() };
-        self.dropped = dropped;
-        if draw.last {
-            self.number += 1;
-            self.epoch = self.plan.epoch(self.number);
-            self.dropped = 0;
-            self.upcoming = self.epoch.next();
+        let mut dropped = self.epoch.dropped() - self.counted;
+        self.counted += dropped;
+        self.next.index += 1;
+        if self.upcoming.is_none() {
+            self.begin(self.next.epoch + 1);
         }
-        Some(draw)
+        dropped += std::mem::take(&mut self.passed_over);
+        Some(Draw { samples, dropped, next: self.next })
     }
 }
 

@@ -57,7 +57,7 @@ fn epoch(draws: &mut Draws) -> Vec<Draw> {
     loop {
         let draw = draws.next().expect("an epoch has batches");
         epoch.push(draw);
-        if epoch.last().is_some_and(|draw| draw.last) {
+        if epoch.last().is_some_and(|draw| draw.next.begins_epoch()) {
             return epoch;
         }
     }
@@ -93,15 +93,31 @@ fn a_seed_gives_one_order_and_resuming_continues_it() {
         let mut other = Draws::new(SamplingPlan { seed: SEED + 1, ..plan.clone() }, Position::default());
         assert_ne!(epoch(&mut whole), epoch(&mut other), "{:?}", plan.config);
         let mut whole = Draws::new(plan.clone(), Position::default());
-        let mut start = Position::default();
-        for _ in 0..9 {
-            start.pass(whole.next().unwrap().last);
-        }
+        let start = whole.by_ref().take(9).last().unwrap().next;
         let mut resumed = Draws::new(plan.clone(), start);
         for _ in 0..40 {
             assert_eq!(whole.next(), resumed.next(), "{:?}", plan.config);
         }
     }
+}
+
+/// Eight samples fill a batch only where the bounds of this epoch's buckets part none of them from the others.
+#[test]
+fn an_epoch_without_a_batch_is_passed_over_and_its_samples_are_counted() {
+    let lengths = Arc::new([10, 11].repeat(4));
+    let config = SamplerConfig { drop_last: true, ..balanced(1) };
+    let plan = SamplingPlan { lengths, ..plan(config, 0) };
+    let filled: Vec<u64> = (0..60).filter(|number| plan.epoch(*number).count() > 0).collect();
+    assert!(filled.len() > 10 && filled.len() < 50 && filled[..10] != Vec::from_iter(0..10));
+    let draws: Vec<Draw> = Draws::new(plan.clone(), Position::default()).take(10).collect();
+    for (n, draw) in draws.iter().enumerate() {
+        assert_eq!(draw.next, Position::of_epoch(filled[n + 1]));
+        assert!(Draws::new(plan.clone(), draw.next).take(9 - n).eq(draws[n + 1..].iter().cloned()));
+    }
+    let dropped: usize = draws.iter().map(|draw| draw.dropped).sum();
+    assert_eq!(dropped as u64, 8 * (filled[10] - 10), "{filled:?}");
+    // A batch of nine has none in any epoch.
+    assert_eq!(Draws::new(SamplingPlan { batch_size: 9, ..plan }, Position::default()).next(), None);
 }
 
 #[test]
@@ -159,7 +175,7 @@ fn the_largest_batch_comes_first_where_that_is_asked_for() {
 fn the_largest_batch_is_one_that_the_sampler_could_draw() {
     for config in samplers() {
         let plan = plan(config, 500);
-        let draw = Draw { samples: plan.largest(), dropped: 0, last: false };
+        let draw = Draw { samples: plan.largest(), dropped: 0, next: Position::default() };
         let sizes = sizes(&plan, &draw);
         match (config.sampler, config.sampler.rows()) {
             (Sampler::Balanced(Balanced { k }), _) => {

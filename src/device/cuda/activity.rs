@@ -47,6 +47,29 @@ enum Record {
     },
 }
 
+/// Has CUPTI record. Returns the time that records would have now.
+fn enable() -> Result<u64, String> {
+    for kind in KINDS {
+        // SAFETY: switches one kind of record on.
+        unsafe { cupti::cuptiActivityEnable(kind) }
+            .result()
+            .map_err(|e| format!("CUPTI does not record {kind:?} ({e:?})"))?;
+    }
+    let mut stamp = 0;
+    // SAFETY: writes one number.
+    unsafe { cupti::cuptiGetTimestamp(&mut stamp) }
+        .result()
+        .map_err(|e| format!("CUPTI has no clock ({e:?})"))?;
+    Ok(stamp)
+}
+
+fn disable() {
+    for kind in KINDS {
+        // SAFETY: switches one kind of record off, whether it is on or not.
+        unsafe { cupti::cuptiActivityDisable(kind) };
+    }
+}
+
 /// Records what the device does until it is stopped. That takes a few percent of a step's time, so
 /// the step that is traced is not one that is measured.
 pub struct Recording {
@@ -69,17 +92,7 @@ impl Recording {
             .result()
             .map_err(|e| format!("CUPTI does not record ({e:?})"))?;
         locked(&RECORDED).clear();
-        for kind in KINDS {
-            // SAFETY: switches one kind of record on.
-            unsafe { cupti::cuptiActivityEnable(kind) }
-                .result()
-                .map_err(|e| format!("CUPTI does not record {kind:?} ({e:?})"))?;
-        }
-        let mut stamp = 0;
-        // SAFETY: writes one number, the time that records would have now.
-        unsafe { cupti::cuptiGetTimestamp(&mut stamp) }
-            .result()
-            .map_err(|e| format!("CUPTI has no clock ({e:?})"))?;
+        let stamp = enable().inspect_err(|_| disable())?;
         let moment = (Instant::now(), stamp);
         // Only once nothing can fail: an error leaves no scope or mark that is followed.
         RECORDING.store(true, Relaxed);
@@ -94,10 +107,7 @@ impl Recording {
         RECORDING.store(false, Relaxed);
         follow(None);
         self.gpu.synchronize();
-        for kind in KINDS {
-            // SAFETY: switches off what `start` switched on.
-            unsafe { cupti::cuptiActivityDisable(kind) };
-        }
+        disable();
         // SAFETY: hands every buffer to `complete` before it returns.
         unsafe { cupti::cuptiActivityFlushAll(1) };
         let (mut activities, mut ids) = (Vec::new(), HashMap::new());

@@ -53,6 +53,16 @@ pub fn compute_capability(ordinal: usize) -> (i32, i32) {
     )
 }
 
+/// Bytes of shared memory that a block may ask for.
+///
+/// # Panics
+/// When `ordinal` is not below [`count`].
+pub fn shared_memory(ordinal: usize) -> usize {
+    let which = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    // SAFETY: a device of the initialised driver; the call only reads.
+    unsafe { device::get_attribute(handle(ordinal), which) }.map_or(0, |bytes| bytes as usize)
+}
+
 /// # Panics
 /// When `ordinal` is not below [`count`].
 pub fn properties(ordinal: usize) -> Properties {

@@ -5,15 +5,15 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::launch::{Launch, Pointer, launch};
 use super::program::{Source, type_name};
-use super::{Gpu, compute_capability, sizes};
+use super::{Gpu, compute_capability, shared_memory, sizes};
 
 const THREADS: u32 = 512;
 /// Elements that a thread takes at once.
 const WIDTH: usize = 4;
 /// Bytes of a row that a block holds in shared memory: two or three blocks fit on a multiprocessor, so that one reads
-/// while another writes. Longer rows take more where they must.
+/// while another writes. Longer rows take more where they must: all that a block may have but what the kernel itself needs.
 const HELD: usize = 80 << 10;
-const MOST_HELD: usize = 224 << 10;
+const OWN: usize = 3 << 10;
 /// Without blocks that exchange values: what every device has.
 const HELD_ALONE: usize = 48 << 10;
 /// Blocks that can share a token.
@@ -66,7 +66,8 @@ pub fn losses_and_gradients(
             && u32::try_from(places * row).is_ok(),
         "{part:?} of [{rows}, {row}] logits of {vocab} entries, {all} tokens and [{places}, {columns}] gradients"
     );
-    let Cover { cluster, share, held } = Cover::of(row, compute_capability(gpu.ordinal).0 >= 9);
+    let Cover { cluster, share, held } =
+        Cover::of(row, (compute_capability(gpu.ordinal).0 >= 9).then(|| shared_memory(gpu.ordinal)));
     let source = Source {
         name: "loss.cu",
         text: concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/loss.cu")),
@@ -96,15 +97,19 @@ struct Cover {
 }
 
 impl Cover {
-    fn of(row: usize, clusters: bool) -> Self {
+    /// `shared`: bytes of shared memory that a block may ask for, where blocks can exchange values.
+    fn of(row: usize, shared: Option<usize>) -> Self {
         let share = |cluster: usize| row.div_ceil(cluster).next_multiple_of(WIDTH);
         let fits = |most: usize| {
             let cluster = CLUSTERS.into_iter().find(|cluster| 4 * share(*cluster) <= most)?;
             Some(Self { cluster, share: share(cluster), held: true })
         };
-        let held = match clusters {
-            true => fits(HELD).or_else(|| fits(MOST_HELD)),
-            false => fits(HELD_ALONE).filter(|cover| cover.cluster == 1),
+        let held = match shared {
+            Some(shared) => {
+                let most = shared.saturating_sub(OWN);
+                fits(HELD.min(most)).or_else(|| fits(most))
+            }
+            None => fits(HELD_ALONE).filter(|cover| cover.cluster == 1),
         };
         held.unwrap_or(Self { cluster: 1, share: row, held: false })
     }
@@ -117,13 +122,16 @@ mod tests {
     #[test]
     fn rows_are_shared_until_they_fit() {
         let held = |cluster, share| Cover { cluster, share, held: true };
-        // 20, 201, 608 and 1024 KB, and 2 MB.
-        assert_eq!(Cover::of(5056, true), held(1, 5056));
-        assert_eq!(Cover::of(50_304, true), held(4, 12_576));
-        assert_eq!(Cover::of(151_936, true), held(8, 18_992));
-        assert_eq!(Cover::of(256_000, true), held(8, 32_000));
-        assert_eq!(Cover::of(500_032, true), Cover { cluster: 1, share: 500_032, held: false });
-        assert_eq!(Cover::of(5056, false), held(1, 5056));
-        assert_eq!(Cover::of(50_304, false), Cover { cluster: 1, share: 50_304, held: false });
+        // An H100 has 227 KiB, a consumer's card 99. 20, 201, 608 and 1024 KB, and 2 MB.
+        let [most, less] = [Some(227 << 10), Some(99 << 10)];
+        assert_eq!(Cover::of(5056, most), held(1, 5056));
+        assert_eq!(Cover::of(50_304, most), held(4, 12_576));
+        assert_eq!(Cover::of(151_936, most), held(8, 18_992));
+        assert_eq!(Cover::of(256_000, most), held(8, 32_000));
+        assert_eq!(Cover::of(500_032, most), Cover { cluster: 1, share: 500_032, held: false });
+        assert_eq!(Cover::of(151_936, less), held(8, 18_992));
+        assert_eq!(Cover::of(256_000, less), Cover { cluster: 1, share: 256_000, held: false });
+        assert_eq!(Cover::of(5056, None), held(1, 5056));
+        assert_eq!(Cover::of(50_304, None), Cover { cluster: 1, share: 50_304, held: false });
     }
 }

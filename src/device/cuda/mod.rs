@@ -59,7 +59,7 @@ pub use blas::{Fp32Math, TuningAllowed};
 pub use ceilings::ceilings;
 pub use collectives::{Collectives, Crossed, Pending, Turn, UnderWay};
 use copies::{CopyStream, Slot};
-pub use driver::{compute_capability, count};
+pub use driver::{compute_capability, count, shared_memory};
 use events::Later;
 pub use events::{Event, Mark, Stamp};
 pub use flat::{copied, part, put};

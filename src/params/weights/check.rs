@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::{Weights, float};
 use crate::params::table::{Entry, Group, Table};
 
-/// The output projection, which is absent where it is the embedding.
+/// The output projection, which is absent where it is the embedding, and what its parameters begin with.
 const HEAD: &str = "lm_head.weight";
+const OF_HEAD: &str = "lm_head.";
 /// Endings of the embeddings that a head can be tied to.
 const EMBEDDINGS: [&str; 2] = ["embed_tokens.weight", "wte.weight"];
 /// Endings of constants that older files carry along: causal masks and rotary frequencies.
@@ -81,7 +82,8 @@ impl Weights {
             let embedding = expected.entries.iter().map(|entry| entry.name.as_str()).find(is_embedding);
             match embedding {
                 // A classifier is in its place.
-                _ if name == HEAD && expected.entries.iter().any(|e| e.group == Group::Classifier) => {}
+                _ if name.starts_with(OF_HEAD)
+                    && expected.entries.iter().any(|e| e.group == Group::Classifier) => {}
                 Some(embedding) if name == HEAD => {
                     if !self.equal(HEAD, embedding) {
                         problems.push(format!(

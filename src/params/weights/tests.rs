@@ -238,6 +238,22 @@ fn a_tied_head_may_stand_in_the_file_if_it_is_the_embedding() {
     assert!(message.contains("lm_head.weight is not equal to model.embed_tokens.weight"), "{message}");
 }
 
+/// A classifier is in the place of the head, of which GPT-J has a weight and a bias.
+#[test]
+fn a_classifier_needs_no_head_of_the_file() {
+    let folder = single(&[
+        ("wte.weight", &[2], &[1.0, 2.0]),
+        ("lm_head.weight", &[2], &[3.0, 4.0]),
+        ("lm_head.bias", &[1], &[5.0]),
+    ]);
+    let weights = Weights::open(folder.path()).unwrap();
+    let mut expected = table(&[("wte.weight", &[2]), ("score.weight", &[2])]);
+    let message = weights.check(&expected).unwrap_err();
+    assert!(message.contains("unexpected: lm_head.bias"), "{message}");
+    expected.entries[1].group = Group::Classifier;
+    assert_eq!(weights.check(&expected), Ok(()));
+}
+
 #[test]
 fn original_gpt2_files_have_no_prefix_and_carry_masks() {
     let tensors: Tensors = &[

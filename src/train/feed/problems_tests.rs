@@ -63,6 +63,27 @@ fn micro_batches_equal_one_batch() {
     }
 }
 
+/// Cells that divide a step into other micro-batches train on the same rows.
+#[test]
+fn a_step_is_the_same_however_it_is_divided() {
+    let rows = |batch_size, accumulation_steps| -> Vec<f32> {
+        let mut cell = cell();
+        (cell.train.batch_size, cell.train.accumulation_steps) = (batch_size, accumulation_steps);
+        let crate::model::Model::Swiglu(config) = &cell.model else { panic!("a SwiGLU network") };
+        let problems = Problems::new(config, &cell, Share::WHOLE);
+        let _drawing = drawing();
+        cell.device_id().burn().seed(7);
+        let parts: Vec<Regression> = problems.draw().collect();
+        assert_eq!(parts.len(), accumulation_steps);
+        let join =
+            |of: fn(&Regression) -> &Tensor<2>| Tensor::cat(parts.iter().map(of).cloned().collect(), 0);
+        Tensor::cat(vec![join(|p| &p.x), join(|p| &p.target)], 0).into_data().try_to_vec().unwrap()
+    };
+    let whole = rows(12, 1);
+    assert_eq!(whole.len(), 2 * 60 * 7);
+    assert!(rows(3, 4) == whole && rows(4, 3) == whole);
+}
+
 #[test]
 fn every_step_has_the_same_problems() {
     let mut feed = SwigluStack::feed(&cell(), Share::WHOLE);

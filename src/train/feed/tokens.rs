@@ -180,8 +180,8 @@ impl Feed<LmBatch> for TokenFeed {
             load.stall += loaded.stall;
             load.counts += loaded.batch.counts;
             batches.push(loaded.batch.upload(&mut self.staging));
-            self.position.pass(loaded.last);
-            if loaded.last {
+            self.position = loaded.next;
+            if self.position.begins_epoch() {
                 break;
             }
         }

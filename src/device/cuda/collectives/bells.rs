@@ -5,19 +5,25 @@
 //! number. Ranks on other hosts share no memory; from them NCCL's kernel waits, and so it does where a host has no
 //! `/dev/shm`.
 
-use std::fs::{OpenOptions, remove_file};
+use std::fs::{OpenOptions, read_dir, remove_file};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
 
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUstream};
 use memmap2::MmapMut;
 
 use super::super::Gpu;
+
+/// How the files of boards are called, before the checksum of their ranks' id.
+const PREFIX: &str = "runner-";
+/// Ranks have met long before.
+const FORGOTTEN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The bells of a rank, which its device can ring.
 pub struct Bells {
@@ -98,9 +104,10 @@ struct Board {
 
 impl Board {
     fn open(folder: &Path, id: &[u8], rank: usize, ranks: usize) -> io::Result<Self> {
+        remove_forgotten(folder);
         let mut name = DefaultHasher::new();
         id.hash(&mut name);
-        let file = folder.join(format!("runner-{:016x}", name.finish()));
+        let file = folder.join(format!("{PREFIX}{:016x}", name.finish()));
         let opened =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file)?;
         // Zeros, where it was not as long before, of whole pages: devices are given no less.
@@ -141,9 +148,41 @@ impl Drop for Board {
     }
 }
 
+/// Removes the files of ranks that were killed while they met.
+fn remove_forgotten(folder: &Path) {
+    for entry in read_dir(folder).into_iter().flatten().flatten() {
+        let is_board = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX))
+            .is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let age = entry.metadata().and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
+        if is_board && age.is_some_and(|age| age > FORGOTTEN) {
+            // Another user's stays.
+            let _ = remove_file(entry.path());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn boards_of_killed_ranks_do_not_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let old = std::time::SystemTime::now() - 2 * FORGOTTEN;
+        for (name, stays, since) in [
+            ("runner-0123456789abcdef", false, old),
+            ("runner-0123456789abcdee", true, std::time::SystemTime::now()),
+            ("runner-of-another-make", true, old),
+        ] {
+            let path = folder.path().join(name);
+            std::fs::File::create(&path).and_then(|file| file.set_modified(since)).expect("a file");
+            remove_forgotten(folder.path());
+            assert_eq!(path.exists(), stays, "{name}");
+        }
+    }
 
     #[test]
     fn ranks_of_one_id_see_each_others_bells() {

@@ -1,6 +1,6 @@
 //! [`Pending`]: the result of an operation that has begun.
 
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::panicking;
 use std::time::Duration;
 
@@ -72,9 +72,14 @@ impl Pending {
         self.gpu.stream().enqueue(Some(bindings[0].clone()), move |_, stream| {
             let _held = bindings;
             reached.record_on(stream);
-            let late = |_| "NCCL did not take an operation: another rank may not have come to it".to_string();
+            let late = |e| match e {
+                RecvTimeoutError::Timeout => {
+                    "NCCL did not take an operation: another rank may not have come to it"
+                }
+                RecvTimeoutError::Disconnected => "an operation of NCCL did not begin",
+            };
             let Issued { ended, places } = match issued {
-                Issuing::Coming(coming) => coming.recv_timeout(limit).map_err(late)??,
+                Issuing::Coming(coming) => coming.recv_timeout(limit).map_err(|e| late(e).to_string())??,
                 Issuing::Here(result) => result?,
             };
             ended.hold(stream);

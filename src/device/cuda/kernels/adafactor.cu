@@ -14,6 +14,8 @@
 constexpr u32 WARPS = THREADS / 32;
 // Columns of a lane in `sums`.
 constexpr u32 OWN = SIDE / 32;
+// The least number that has all its bits: a mean square is at least as large, so that 0 / 0 is 0.
+constexpr float LEAST = 1.17549435e-38f;
 
 struct Parameters {
     // [rows, columns], or a vector of `rows` with one column.
@@ -71,7 +73,7 @@ __device__ __forceinline__ float scale_of(const Parameters &p) {
 
 __device__ __forceinline__ float update_of(const Parameters &p, float scale, u32 i, float g) {
     const float v = p.c ? p.r[i / p.columns] * scale * p.c[i % p.columns] : p.r[i];
-    return g / sqrtf(fmaxf(v, p.epsilon * p.epsilon));
+    return g / sqrtf(fmaxf(v, fmaxf(p.epsilon * p.epsilon, LEAST)));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {

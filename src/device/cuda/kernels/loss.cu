@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
 
     Stored<A>::type *results = p.dlogits + static_cast<u64>(p.first_row + token) * p.row + begin;
     // gain * softmax = 2^(s x - less); 0 for a token that is not counted.
-    const float gain = label >= 0 ? p.gain : 0.0f, less = log2_sum - log2f(gain);
+    const float gain = counts ? p.gain : 0.0f, less = log2_sum - log2f(gain);
     // The piece of the label, and its place there.
     const u32 place = counts && label >= static_cast<int>(begin) ? label - begin : p.row;
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
