@@ -95,7 +95,7 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
             counts.dropped_samples += draw.dropped as u64;
             batches += 1;
             short += usize::from(!config.sampler.is_packed() && batch.rows < batch_size);
-            if draw.last {
+            if draw.next.begins_epoch() {
                 break;
             }
         }

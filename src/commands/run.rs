@@ -137,7 +137,10 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
     let Left { missing, processes, kept, none_chosen } = Left::of(store, recipe, options)?;
     let of_each = if processes > missing.len() { format!(", {processes} processes") } else { String::new() };
     let mut text = match missing.len() {
-        0 if none_chosen => "nothing to run: this shard has none of the chosen cells".to_string(),
+        0 if none_chosen && !options.cells.is_empty() => {
+            "nothing to run: this shard has none of the chosen cells".to_string()
+        }
+        0 if none_chosen => format!("nothing to run: this shard has none of {} cells", recipe.cells.len()),
         0 if recipe.elsewhere.is_empty() => "nothing to run: every chosen cell is finished".to_string(),
         0 => "nothing to run: every chosen cell that can run here is finished".to_string(),
         n => format!("would run {n} of {} cells{of_each}: {}", recipe.cells.len(), missing.iter().join(", ")),

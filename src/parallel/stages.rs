@@ -24,10 +24,10 @@ use crate::residence::Residence;
 use crate::words::DeviceId;
 use crate::world::{Arriving, Leaving, ProcessGroup};
 
-/// Least and most trials of a profile, whose median counts, and about how many seconds they take: a GPU's clock falls in
-/// the first tenth of a second under load.
+/// Least and most trials of a profile whose median counts, and about how many seconds they take at most. As many come before
+/// them: a GPU's clock falls under load.
 const TRIALS: [usize; 2] = [5, 30];
-const SECONDS: f64 = 0.5;
+const SECONDS: f64 = 1.0;
 
 /// Most messages that may be on their way at a time: each takes memory.
 const MOST_SENT: usize = 64;
@@ -197,9 +197,12 @@ impl<N: Network> Stages<N> {
         // The first has nothing to add to.
         trial();
         let first = seconds(trial().into());
-        let [least, most] = TRIALS;
-        let count = (SECONDS / (first[2] - first[0])) as usize;
-        let seconds = seconds((0..count.clamp(least, most)).flat_map(|_| trial()).collect());
+        // As many as in a step, which is under load for as long.
+        let ([least, most], of_step) = (TRIALS, self.division.order.shape.micro_batches);
+        let enough = (SECONDS / (first[2] - first[0])) as usize;
+        let count = of_step.min(enough).clamp(least, most);
+        (0..count).for_each(|_| drop(trial()));
+        let seconds = seconds((0..count).flat_map(|_| trial()).collect());
         let median = |of: fn(&[f64]) -> f64| Samples::new(seconds.chunks(3).map(of).collect()).median;
         StageTime { stage, forward: median(|at| at[1] - at[0]), backward: median(|at| at[2] - at[1]) }
     }

@@ -206,6 +206,7 @@ fn several_processes_of_run_are_refused_with_the_line_that_is_meant() {
         // A part of the cells each.
         run(&[], &["--shard", "2/4"]).exits(0).says(&["would run 1 of 4 cells: 2"]);
         run(&[], &["--shard", "5/9"]).exits(0).says(&["nothing to run", "none of 4 cells"]);
+        run(&[], &["--shard", "2/4", "--cell", "3"]).exits(0).says(&["none of the chosen cells"]);
         let array =
             [("SLURM_ARRAY_TASK_ID", "1"), ("SLURM_ARRAY_TASK_COUNT", "4"), ("SLURM_ARRAY_TASK_MIN", "1")];
         run(&array, &[]).exits(0).says(&["would run 1 of 4 cells: 1"]);

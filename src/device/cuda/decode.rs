@@ -45,7 +45,13 @@ pub fn attend_next(
     }
     let gpu = Gpu::of(&q).expect("a CUDA tensor");
     let (dtype, rows) = (q.dtype, q.meta.shape()[0]);
-    let macros = vec![format!("A={}", type_name(dtype)), format!("D={head_dim}"), format!("GROUP={group}")];
+    let threads: u32 = if head_dim > 128 { 256 } else { 128 };
+    let macros = vec![
+        format!("A={}", type_name(dtype)),
+        format!("D={head_dim}"),
+        format!("GROUP={group}"),
+        format!("THREADS={threads}u"),
+    ];
     let text = concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/decode.cu"));
     let source = Source { name: "decode.cu", text, macros, generation_only: false };
     let [function] = gpu.functions(&source, [("attend_next", 0)])?;
@@ -78,7 +84,6 @@ pub fn attend_next(
     ];
     let integers = [keys, capacity, kv_heads].map(|size| i32::try_from(size).expect("fewer than 2^31"));
     let scale = (1.0 / (head_dim as f64).sqrt()) as f32;
-    let threads = if head_dim > 128 { 256 } else { 128 };
     let blocks = Launch { function, grid: [(rows * kv_heads) as u32, 1], threads };
     launch(&o, pointers, integers.to_vec(), scale, [blocks]);
     Ok(o)

@@ -75,6 +75,8 @@ pub fn losses_and_gradients(
             format!("CLUSTER={cluster}"),
             format!("HELD={}", u8::from(held)),
             format!("A={}", type_name(dlogits.dtype)),
+            format!("THREADS={THREADS}u"),
+            format!("WIDTH={WIDTH}u"),
         ],
         generation_only: false,
     };

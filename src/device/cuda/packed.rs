@@ -38,7 +38,7 @@ pub fn unpack(packed: &CubeTensor, shape: [usize; 2], dtype: DType) -> CubeTenso
     let count = i32::try_from(elements + OWN * THREADS).map(|_| elements as i32);
     let count = count.unwrap_or_else(|_| panic!("{elements} elements are too many for a packed weight"));
     let gpu = Gpu::of(packed).expect("a CUDA tensor");
-    let macros = vec![format!("A={}", type_name(dtype))];
+    let macros = vec![format!("A={}", type_name(dtype)), format!("OWN={OWN}u")];
     let source = Source { name: "nf4.cu", text: &TEXT, macros, generation_only: false };
     let [function] = gpu.functions(&source, [("unpack", 0)]).unwrap_or_else(|e| panic!("{e}"));
     let out = empty(packed, shape, dtype);

@@ -1,10 +1,10 @@
 // Attention of one new token of each sequence over the keys and values of all tokens so far. A block of threads has a key
 // head of a sequence and the GROUP query heads that share it (Ainslie et al. 2023), and reads its keys and values once;
-// softmax goes along with the keys (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"). A is a type
-// of numbers.cuh, D the size of a head.
+// softmax goes along with the keys (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"). Given at
+// compile time: A, a type of numbers.cuh, D, the size of a head, GROUP, and THREADS of a block.
 
 // A thread has a key of a chunk in the scores, and a column of a share of its keys in the sum of values.
-constexpr u32 THREADS = D > 128 ? 256 : 128, CHUNK = THREADS, WARPS = THREADS / 32;
+constexpr u32 CHUNK = THREADS, WARPS = THREADS / 32;
 constexpr u32 SHARES = THREADS / D;
 // Elements that are read at once.
 constexpr u32 WIDTH = D % 8 == 0 ? 8 : 1;

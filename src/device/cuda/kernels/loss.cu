@@ -3,12 +3,10 @@
 // Exponentials are powers of two: with s = log2(e), exp(x - lse) = 2^(s x - s lse), one multiply-add before the unit that
 // computes the power.
 //
-// Given at compile time: CLUSTER, a power of two (above 1 from compute capability 9.0 on), HELD, 0 or 1, and the type
-// A of the gradient.
+// Given at compile time: CLUSTER, a power of two (above 1 from compute capability 9.0 on), HELD, 0 or 1, the type A of the
+// gradient, THREADS of a block, and WIDTH, elements that a thread takes at once: one load of 16 bytes, so that the threads of
+// a warp read whole sectors of 32 bytes.
 
-constexpr u32 THREADS = 512;
-// Elements that a thread takes at once: one load of 16 bytes, so that the threads of a warp read whole sectors of 32 bytes.
-constexpr u32 WIDTH = 4;
 // Blocks that share a multiprocessor, so that some compute while others wait for memory.
 constexpr u32 RESIDENT = 3;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;

@@ -1,9 +1,8 @@
-// Weights in 4 bits as numbers, as cpu-kernels' nf4.rs has it. The signed map stands before this; A is a type of numbers.cuh.
+// Weights in 4 bits as numbers, as cpu-kernels' nf4.rs has it. The signed map stands before this. Given at
+// compile time: A, a type of numbers.cuh, and OWN, numbers of a thread.
 
 // Numbers that share a largest, and of these numbers that share one.
 constexpr u32 GROUP = 64, OUTER = 256;
-// Numbers of a thread.
-constexpr u32 OWN = 8;
 
 struct alignas(OWN * sizeof(typename Stored<A>::type)) Own {
     typename Stored<A>::type x[OWN];
