@@ -44,7 +44,10 @@ impl Problems {
                 return vec![all];
             }
             // The product copies the rows, so that those of others are freed.
-            let of = |first| all.clone().slice([first + own.start..first + own.end]) * 1.0;
+            let of = |first| {
+                let rows = first + own.start..first + own.end;
+                all.clone().slice([rows]) * 1.0
+            };
             (0..count).map(|n| of(n * rows)).collect()
         };
         let part = 1.0 / (count * share.of) as f64;
