@@ -177,7 +177,9 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
                 && entry.path.rsplit_once('.').is_some_and(|(table, _)| is_table(table))
         });
         let chosen = chosen.map(|entry| entry.key.name);
-        let valid: Vec<&str> = known.iter().chain(also).copied().chain(chosen).unique().collect();
+        let valid = known.iter().chain(also).copied().chain(chosen).unique();
+        // A key that is there already may be known elsewhere.
+        let valid: Vec<&str> = valid.filter(|name| *name != typed).collect();
         let list = valid.join(", ");
         let (label, help) = match nearest(typed, &valid) {
             Some(best) => (format!("did you mean `{best}`?"), format!("{plural} here: {list}")),

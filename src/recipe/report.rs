@@ -6,6 +6,7 @@ use itertools::Itertools;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::build::require_seen;
 use super::diagnostic::{RecipeError, Source};
 use super::{Cell, keys};
 use crate::words::{Settings, nearest};
@@ -79,6 +80,10 @@ impl ReportConfig {
     /// Every key must be one that cells have, and the baseline must select at least one cell.
     pub(super) fn check(&self, settings: &[Settings], source: &Source) -> Result<(), RecipeError> {
         let span = |words: &str| source.find(words);
+        let texts = self.ladder.iter().flat_map(|stage| [("stage", &stage.stage), ("why", &stage.why)]);
+        for (key, text) in texts.chain([("published_source", &self.published_source)]) {
+            require_seen(key, text, source)?;
+        }
         if !self.ladder.is_empty() && self.ladder.len() != settings.len() {
             return Err(source.at(
                 span("report.ladder"),

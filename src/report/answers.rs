@@ -8,7 +8,7 @@ use super::line::Line;
 use super::table::{Comparison, Group};
 use super::units::Unit;
 use crate::measure::{Answer, Answers};
-use crate::words::text::{few, sentence};
+use crate::words::text::{few, printable, sentence};
 
 /// Methods whose answers a sentence has, one by one.
 const FEW: usize = 3;
@@ -46,12 +46,6 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
         }
     }
     out
-}
-
-/// Text that a model wrote. No document can hold the control characters that an untrained one writes.
-pub fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
-    text.chars().map(shown).collect()
 }
 
 /// The question with its answer, and the expected one where that is wrong.

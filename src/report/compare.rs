@@ -79,15 +79,19 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
 
 /// Whether the cells that both sides measured had the same loss in every step, to the last digit.
 fn losses<'a>(a: &Compared<'a>, b: &Compared<'a>, both: &[(usize, usize)]) -> String {
-    let of =
-        |side: &Compared<'a>, line: usize| side.comparison.lines[line].measured().map(|m| m.loss.as_slice());
-    // The first step that differs, and the largest difference as a share of the loss.
+    let of = |side: &Compared<'a>, line: usize| {
+        side.comparison.lines[line].measurements().map(|m| m.loss.as_slice()).collect_vec()
+    };
+    // The first step that differs in a process, and the largest difference as a share of the loss.
     let apart = |&(i, j): &(usize, usize)| {
-        let (x, y) = (of(a, i)?, of(b, j)?);
-        let unlike = x.iter().zip(y).position(|(x, y)| x.to_bits() != y.to_bits());
-        let first = unlike.or((x.len() != y.len()).then_some(x.len().min(y.len())));
-        let most = x.iter().zip(y).map(|(x, y)| ((y - x) / x).abs()).fold(0.0, f64::max);
-        Some((i, first.map(|step| step + 1), most))
+        let pairs = of(a, i).into_iter().zip(of(b, j)).collect_vec();
+        let first = |(x, y): &(&[f64], &[f64])| {
+            let unlike = x.iter().zip(*y).position(|(x, y)| x.to_bits() != y.to_bits());
+            unlike.or((x.len() != y.len()).then_some(x.len().min(y.len())))
+        };
+        let both = pairs.iter().flat_map(|(x, y)| x.iter().zip(*y)).filter(|(x, y)| x != y);
+        let most = both.map(|(x, y)| (y - x).abs() / x.abs().max(y.abs())).fold(0.0, f64::max);
+        (!pairs.is_empty()).then(|| (i, pairs.iter().filter_map(first).min().map(|step| step + 1), most))
     };
     let all: Vec<(usize, Option<usize>, f64)> = both.iter().filter_map(apart).collect();
     let unlike: Vec<_> = all.iter().filter_map(|(i, step, most)| Some((i, (*step)?, most))).collect();
@@ -190,10 +194,10 @@ impl<'a> Compared<'a> {
         self.settings.iter().map(key).collect()
     }
 
-    /// A value, or how the cell ended.
+    /// A value, or how the cell ended. A graph's phases have no times.
     fn written(&self, column: &str, i: usize) -> String {
-        let written = self.comparison.frame.written(column, i);
-        written.unwrap_or_else(|| self.comparison.lines[i].status())
+        let (line, written) = (&self.comparison.lines[i], self.comparison.frame.written(column, i));
+        written.unwrap_or_else(|| if line.measured().is_some() { "–".into() } else { line.status() })
     }
 
     /// The values a key takes, in the order of the cells.
@@ -258,6 +262,26 @@ mod tests {
         let text = text(&with([&[4.0, 3.0, 2.0002], &[4.0, 3.5]]));
         let says = "losses: equal to the last digit in 1 of 2 cells; furthest apart, by 1.0e-4 of itself and from step 3 on, in";
         assert!(text.contains(says), "{text}");
+    }
+
+    /// Every process counts, and a loss of 0 is apart from another by all of that.
+    #[test]
+    fn losses_of_every_process_are_compared() {
+        let recipe = recipe("");
+        let rows = |losses: [f64; 2]| -> Vec<Row> {
+            let of = |(n, loss): (usize, f64)| {
+                let mut row = Row { repeat: n + 1, ..ok_row(&recipe.cells[0], 0.01, 0.02, 1 << 20) };
+                row.measurement.as_mut().expect("a measurement").loss = vec![loss];
+                row
+            };
+            losses.into_iter().enumerate().map(of).collect()
+        };
+        let (a, b) = (rows([2.0, 0.0]), rows([2.0, 3.0]));
+        let text = compare(("a", &recipe, &a), ("b", &recipe, &b)).expect("cells in common");
+        assert!(
+            text.contains("in 0 of 1 cell; furthest apart, by 1.0e0 of itself and from step 1 on"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -202,7 +202,12 @@ fn fits(comparison: &Comparison) -> Option<String> {
     if parts.is_empty() {
         return None;
     }
-    let everywhere = |m: usize| all(m) == comparison.shapes.len() && count(m, Status::Ok) == all(m);
+    let is_ok = |line: usize| comparison.lines[line].rows.iter().all(|row| row.status == Status::Ok);
+    let everywhere = |m: usize| {
+        all(m) == comparison.shapes.len()
+            && count(m, Status::Ok) == all(m)
+            && comparison.of_method(m).all(is_ok)
+    };
     let fitting: Vec<String> = methods.filter(|&m| everywhere(m)).map(name).collect();
     if !fitting.is_empty() {
         let verb = if let [one] = &fitting[..] { verb(one, "fits", "fit") } else { "fit" };

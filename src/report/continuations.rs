@@ -1,13 +1,12 @@
 //! Text that a model wrote: its continuations of the recipe's prompts, and its perplexity on held-out text, before training and
 //! after it.
 
-use super::answers::printable;
 use super::document::{Element, Table};
 use super::line::Line;
 use super::table::Comparison;
 use super::units::Unit;
 use crate::measure::{Continuation, Evaluation};
-use crate::words::text::sentence;
+use crate::words::text::{printable, sentence};
 
 /// A table for each cell that wrote something.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {

@@ -20,19 +20,22 @@ const WAITING: f64 = 0.1;
 pub fn items(comparison: &Comparison) -> Vec<String> {
     let rows: Vec<&Row> =
         comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect();
-    let of_rows = |of: fn(&Environment) -> String| distinct(rows.iter().map(|row| of(&row.environment)));
+    // Of every process.
+    let all: Vec<&Row> =
+        comparison.lines.iter().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect();
+    let of_rows = |of: fn(&Environment) -> String| distinct(all.iter().map(|row| of(&row.environment)));
     let mut items = Vec::new();
-    let dates: BTreeSet<&str> = rows.iter().map(|row| row.environment.date.as_str()).collect();
+    let dates: BTreeSet<&str> = all.iter().map(|row| row.environment.date.as_str()).collect();
     if let (Some(first), Some(last)) = (dates.first(), dates.last()) {
         items.push(format!("Device: {}", of_rows(|e| device(&e.device))));
-        items.extend(ceilings::sentences(rows.iter().map(|row| &row.environment)));
+        items.extend(ceilings::sentences(all.iter().map(|row| &row.environment)));
         items.extend([
             format!("Operating system: {}", of_rows(|e| e.operating_system.clone())),
             format!("runner {}", of_rows(build)),
             format!("Measured {first}{}", if first == last { String::new() } else { format!(" to {last}") }),
         ]);
-        items.extend(paths(&rows));
-        items.extend(verified(&comparison.verified, &rows));
+        items.extend(paths(&all));
+        items.extend(verified(&comparison.verified, &all));
         items.extend(gradient_norms(comparison));
     }
     let measured = || comparison.lines.iter().map(|line| &line.cell.measure);
@@ -93,11 +96,14 @@ pub fn limits(comparison: &Comparison) -> String {
     let rows: Vec<&Row> = lines().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect();
     let mut out = Vec::new();
     let machines = rows.iter().map(|row| row.environment.device.name.as_str()).unique().count();
-    out.push(match machines {
-        0 | 1 => "All measurements are of one machine: on another one the ratios may differ, and so may the sizes at which a \
-                  method pays."
-            .to_string(),
-        n => format!("The measurements are of {n} kinds of device, which differ in more than the method."),
+    out.extend(match machines {
+        0 => None,
+        1 => Some(
+            "All measurements are of one kind of device: on another one the ratios may differ, and so may the sizes at which \
+             a method pays."
+                .to_string(),
+        ),
+        n => Some(format!("The measurements are of {n} kinds of device, which differ in more than the method.")),
     });
     // Cells of several seeds are processes of one method.
     let is_alone = comparison.problems() == comparison.shapes.len();

@@ -159,9 +159,14 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     };
     let time = |stage: usize| ladder.frame.get(EQUAL_LOSS, stage);
     let learned = time(first).zip(time(last)).map_or(String::new(), |(slow, fast)| {
-        let loss = ladder.measured.iter().filter_map(|&stage| ladder.frame.get("train_loss_final", stage));
+        let reaching = || ladder.measured.iter().filter(|stage| time(**stage).is_some());
+        let loss = reaching().filter_map(|&stage| ladder.frame.get("train_loss_final", stage));
+        let who = match (reaching().count(), ladder.stages.len()) {
+            (some, all) if some == all => "All stages".to_string(),
+            (some, all) => format!("{some} of {all} stages"),
+        };
         format!(
-            " All stages reach a training loss of {:.2} nats, the last after {} and the first after {}, {} as long. Stages make \
+            " {who} reach a training loss of {:.2} nats, the last after {} and the first after {}, {} as long. Stages make \
              unequal numbers of updates from the same samples, at one learning rate.",
             loss.fold(0.0, f64::max),
             ladder.written(EQUAL_LOSS, last),

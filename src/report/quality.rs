@@ -31,7 +31,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
 /// A method's perplexity against its baseline's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is nowhere beyond the bound above it.
+    /// It is nowhere beyond the bound above it, and ran to its end everywhere.
     AsGood,
     /// It is everywhere beyond the bound above it.
     Worse,
@@ -43,8 +43,9 @@ pub fn verdict(comparison: &Comparison, method: usize) -> Verdict {
     if comparison.of_method(method).all(|i| comparison.is_baseline(i)) {
         return Verdict::AsGood;
     }
+    let is_whole = comparison.of_method(method).all(|i| comparison.frame.get("eval_perplexity", i).is_some());
     match change(comparison, method) {
-        Some(change) if change.max <= BOUND => Verdict::AsGood,
+        Some(change) if change.max <= BOUND && is_whole => Verdict::AsGood,
         Some(change) if change.min > BOUND => Verdict::Worse,
         _ => Verdict::NotClear,
     }

@@ -89,6 +89,40 @@ fn what_is_not_clear_is_not_called_worse_and_what_did_not_run_is_not_judged() {
     assert!(told[0].ends_with("not clear: lr 0.002; diverged: lr 0.003."), "{told:?}");
 }
 
+/// A method of which one seed did not run is not as good "at every seed".
+#[test]
+fn a_method_that_did_not_run_everywhere_is_not_called_as_good() {
+    let recipe = language_recipe("[grid]\nseed = [1, 2]\n\"train.optimizer.lr\" = [1e-3, 2e-3]\n");
+    let rows = |second: Status| -> Vec<Row> {
+        let row = |cell: &Cell| {
+            let is_lost = cell.seed == 2 && cell.settings()["train.optimizer.lr"] == 2e-3;
+            match is_lost && second != Status::Ok {
+                true => bad_row(cell, second, "why"),
+                false => learned_row(cell, vec![5.0; 40], &[(0, 6.0, 0.0), (40, 3.0, 0.25)]),
+            }
+        };
+        recipe.cells.iter().map(row).collect()
+    };
+    let all = said(&recipe, &rows(Status::Ok));
+    let told = said(&recipe, &rows(Status::Failed));
+    assert!(told[0].contains("not clear: lr 0.002") && all != told, "{all:?} {told:?}");
+}
+
+/// Steps without an update take less time and memory, and are no choice: the answer says of whom it speaks.
+#[test]
+fn methods_with_an_update_are_chosen_among_themselves() {
+    let recipe =
+        recipe("[grid]\n\"checkpoint.level\" = [0, 1]\n\"train.optimizer.kind\" = [\"sgd\", \"none\"]\n");
+    let row = |cell: &Cell| {
+        let updates = cell.train.optimizer.rule().is_some();
+        ok_row(cell, 0.01, 0.02, if updates { 100 << 20 } else { 50 << 20 })
+    };
+    let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
+    let said = said(&recipe, &rows).join(" ");
+    assert!(said.contains("Of the methods with an update, "), "{said}");
+    assert!(said.contains("No other method with an update needs less memory"), "{said}");
+}
+
 #[test]
 fn a_method_alone_is_told_with_what_it_learned() {
     let recipe = language_recipe("");

@@ -38,8 +38,9 @@ pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> V
     let unlike = if compared { String::new() } else { unlike(comparison, candidates) };
     if least.method == fastest.method {
         let there = if trade.at.is_empty() { "" } else { " there" };
-        let less = if of_good { "None of the others needs" } else { "No other method needs" };
-        let take = format!("{less} less memory{there}: take {}.", trade.name(fastest));
+        let less = if of_good { "None of the others" } else { "No other method" };
+        let with = if trade.are_with_update { " with an update" } else { "" };
+        let take = format!("{less}{with} needs less memory{there}: take {}.", trade.name(fastest));
         return vec![first, take + &unlike];
     }
     vec![first, trade.least(least, fastest), trade.choice(&front) + &unlike]
@@ -64,6 +65,8 @@ struct Trade<'c> {
     comparison: &'c Comparison<'c>,
     candidates: &'c [&'c Group],
     of_good: bool,
+    /// Whether the candidates are those with an update, and others at this size have none.
+    are_with_update: bool,
     /// The column of times, and what they are of.
     time: &'static str,
     of_what: &'static str,
@@ -76,7 +79,14 @@ impl<'c> Trade<'c> {
         let time = pareto::time(comparison);
         let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
         let at = at(comparison, candidates[0]);
-        Self { comparison, candidates, of_good, time, of_what, at }
+        let updates = |group: &Group| comparison.lines[group.lines[0]].cell.train.optimizer.rule().is_some();
+        let others = comparison.groups();
+        let mut others = others.iter().filter(|group| {
+            group.problem == candidates[0].problem
+                && group.lines.iter().any(|&line| comparison.lines[line].measured().is_some())
+        });
+        let are_with_update = updates(candidates[0]) && others.any(|group| !updates(group));
+        Self { comparison, candidates, of_good, are_with_update, time, of_what, at }
     }
 
     fn value(&self, column: &str, of: &Group) -> f64 {
@@ -155,12 +165,11 @@ impl<'c> Trade<'c> {
         let what = match quickest.method == fastest.method {
             true => format!("{name} {} the least time{}", verb(&name, "takes", "take"), self.rivals(fastest)),
             false => format!(
-                "{first} {} the least time, {} {}, but {} not clearly faster than all others; of those that take at \
-                 most 1 % longer, or 10 % and not clearly so, {name} {} the least memory",
+                "{first} {} the least time, {} {}; of those that take at most 1 % longer, or 10 % and not clearly so, \
+                 {name} {} the least memory",
                 verb(&first, "takes", "take"),
                 self.written(self.time, quickest),
                 self.of_what,
-                verb(&first, "is", "are"),
                 verb(&name, "needs", "need"),
             ),
         };
@@ -174,7 +183,12 @@ impl<'c> Trade<'c> {
         };
         sentence(&format!(
             "{}{}{what}: {} {}, {} tokens a second{of_run}, in {}{}.",
-            if self.of_good { "of these, " } else { "" },
+            match (self.of_good, self.are_with_update) {
+                (true, false) => "of these, ",
+                (true, true) => "of these with an update, ",
+                (false, true) => "of the methods with an update, ",
+                (false, false) => "",
+            },
             self.at,
             self.written(self.time, fastest),
             self.of_what,
@@ -196,7 +210,7 @@ impl<'c> Trade<'c> {
             "{} {} the least memory{}: {}, {} less, for {price}{}.",
             sentence(&format!("{}{}", on(self.comparison, self.candidates[0]), self.name(least))),
             verb(&self.name(least), "needs", "need"),
-            if self.of_good { " of them" } else { "" },
+            if self.of_good || self.are_with_update { " of them" } else { "" },
             self.memory(least),
             percent(saved),
             self.and_host(least)

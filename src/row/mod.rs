@@ -14,7 +14,7 @@ use crate::measure::{Estimate, Measurement};
 use crate::ops::cost::Flops;
 use crate::recipe::{Cell, RecipeError};
 use crate::words::Settings;
-use crate::words::text::hex;
+use crate::words::text::{hex, printable};
 
 /// Rises when a field changes its meaning or cells get a key. Rows of older formats are read, those of newer ones are not.
 pub const FORMAT: u32 = 6;
@@ -110,7 +110,7 @@ impl Row {
             cell: cell.to_json(),
             inputs: Some(Inputs::new()),
             status,
-            reason,
+            reason: printable(&reason),
             measurement: None,
             estimate: cell.estimate(),
             flops: cell.flops(),

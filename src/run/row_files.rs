@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::row::{FORMAT, Row, Status};
 use crate::words::files::regular;
+use crate::words::text::printable;
 
 /// The files of a rows folder.
 #[derive(Default)]
@@ -76,7 +77,7 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
         Ok(row) if row.measurement.as_ref().is_some_and(|measured| measured.step.min <= 0.0) => {
             Err("its measurement has a step that took no time".into())
         }
-        Ok(row) => Ok(row.in_this_format().ok()),
+        Ok(row) => Ok(Row { reason: printable(&row.reason), ..row }.in_this_format().ok()),
         Err(e) => {
             let value: Value =
                 serde_json::from_slice(text).map_err(|e| format!("it is not a whole row: {e}"))?;

@@ -60,6 +60,10 @@ impl Record {
                 (&other.reference, &other.settings, &other.device, &other.build)
                     == (&record.reference, &record.settings, &record.device, &record.build)
             };
+            // The later one counts.
+            if all.iter().any(|other| same(other) && other.date > record.date) {
+                continue;
+            }
             all.retain(|other| !same(other));
             all.push(record);
         }

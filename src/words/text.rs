@@ -5,6 +5,17 @@ use std::fmt::Display;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 
+/// Text that somebody else wrote, a model or a library, without the characters that no document can hold.
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| if c != '\n' && is_unseen(c) { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(shown).collect()
+}
+
+/// Whether no document can hold it.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
 /// A table whose first `left` columns hold words (left-aligned) and the others numbers.
 pub fn table(header: &[&str], lines: Vec<Vec<String>>, left: usize) -> String {
     let mut table = Table::new();

@@ -10,6 +10,7 @@ use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Room, Ticks};
 use crate::precision::ScalerConfig;
+use crate::row::Status;
 use crate::words::text::power_of_two;
 
 /// Fewer scales are no sweep.
@@ -26,6 +27,8 @@ struct Point {
     skipped: f64,
     /// Whether a run did not come to its end.
     lost: bool,
+    /// Whether those without a loss have diverged.
+    diverged: bool,
 }
 
 /// Nothing where fewer than three static scales ran.
@@ -49,7 +52,8 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
         legend.add_few(Sign::Curve(group[0].0), names);
     }
     if points.iter().any(|point| point.lost) {
-        legend.add(Sign::Cross, "diverged");
+        let diverged = points.iter().filter(|point| point.lost).all(|point| point.diverged);
+        legend.add(Sign::Cross, if diverged { "diverged" } else { "no result" });
     }
     let exponents: Vec<f64> = points.iter().map(|point| point.exponent).collect();
     let x = Axis {
@@ -105,7 +109,10 @@ fn points(comparison: &Comparison) -> Vec<Point> {
         let runs = || lines().filter(move |i| exponent(i) == Some(own));
         let losses = comparison.frame.of_rows("eval_loss", runs());
         let skipped = comparison.frame.of_rows("skipped_steps", runs()).sum().unwrap_or(0.0);
-        Point { exponent: own, lost: losses.len() < runs().count(), losses, skipped }
+        let lost = || runs().filter(|&i| comparison.frame.get("eval_loss", i).is_none());
+        let diverged = |i: usize| comparison.lines[i].row.is_some_and(|row| row.status == Status::Diverged);
+        let (is_lost, diverged) = (lost().next().is_some(), lost().all(diverged));
+        Point { exponent: own, lost: is_lost, diverged, losses, skipped }
     };
     exponents.into_iter().map(point).collect()
 }
