@@ -13,13 +13,15 @@ use runner::commands::{advise, devices, generate, join, keys, memory, plan, prof
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{
-    EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge, require_threads,
+    EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge, report_large_files,
+    require_threads,
 };
 use runner::words::streams::{self, tell};
 use runner::words::text::counted;
 use runner::{report, train};
 
 fn main() -> ExitCode {
+    report_large_files();
     let command = Cli::parse().command;
     let threads = require_threads(&|name| std::env::var(name).ok());
     threads.and_then(|()| execute(command)).unwrap_or_else(|error| failure(&error))

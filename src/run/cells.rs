@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use itertools::Itertools;
-use miette::Result;
+use miette::{Result, miette};
 
 use super::again::TryAgain;
 use super::build::stale_notice;
@@ -24,6 +24,7 @@ use super::summary::Summary;
 use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
 use crate::row::{self, Environment, Row, Status};
+use crate::train::remove_states;
 use crate::words::DeviceId;
 
 /// Everything that a run works with.
@@ -182,6 +183,9 @@ impl<'a> Run<'a> {
         let Some(_turns) = self.wait_for(cell, timeout.saturating_mul(2))? else {
             return Ok(TurnEnd::Cancelled);
         };
+        let device = cell.device_id();
+        // Before the files are read: it takes a second, and the cell reads them soon after.
+        let environment = self.environments.entry(device).or_insert_with(|| environment(device)).clone();
         let inputs = Contents::new(&|text| progress.notice(text)).inputs(cell);
         let key = store.key(cell, &inputs);
         let name = row::name(&key, process + 1);
@@ -195,8 +199,9 @@ impl<'a> Run<'a> {
         }
 
         executor.ready(cell.parallel.ranks())?;
-        let device = cell.device_id();
-        let environment = self.environments.entry(device).or_insert_with(|| environment(device));
+        if self.options.force {
+            remove_states(cell).map_err(|e| miette!("the state of an earlier run cannot be removed: {e}"))?;
+        }
         progress.cell_started(label);
         let placed = &executor.placed(cell);
         let infos = placed.parallel.devices(device).into_iter().map(DeviceId::info);
@@ -210,7 +215,7 @@ impl<'a> Run<'a> {
             Outcome::Ended { status, reason } => (status, reason, None),
             Outcome::Cancelled => return Ok(TurnEnd::Cancelled),
         };
-        let environment = Environment { date: now(), ..environment.clone() };
+        let environment = Environment { date: now(), ..environment };
         let ran = cell.within(limit);
         let row = Row::new(cell, &environment, status, reason).of_inputs(inputs);
         let row = Row { repeat: process + 1, estimate: ran.estimate(), ..row };
@@ -223,6 +228,13 @@ impl<'a> Run<'a> {
             let _ = std::fs::remove_file(store.trace_path(&key));
         }
         store.save(&row).map_err(|e| self.unsaved(&row, &e))?;
+        // A cell that could not save its weights can go on from its last state to save them.
+        if row.ended_well() {
+            let removed = remove_states(cell);
+            let _ = removed.inspect_err(|e| {
+                progress.notice(&format!("the state of a finished cell cannot be removed: {e}"));
+            });
+        }
         progress.cell_ended(label, &row);
         let well = row.ended_well();
         self.rows[position][process] = Some(row);

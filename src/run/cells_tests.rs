@@ -278,6 +278,45 @@ fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
     assert_eq!(statuses(folder.path()), [Some(Status::Ok), None, None]);
 }
 
+/// A cell's states are there until its row is, and `--force` begins without them.
+#[test]
+fn states_stay_until_the_row_is_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let text = format!(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
+         num_hidden_layers = 1\nnum_attention_heads = 2\n[train]\nbatch_size = 1\nseq_len = 4\n\
+         optimizer = {{ kind = \"sgd\", lr = 0.1 }}\n[save]\nstate = \"{}\"\nevery = 2\n",
+        state.display()
+    );
+    let recipe = Recipe::parse(&Source { path: "recipes/kept.toml".into(), text }).unwrap();
+    let save = || {
+        std::fs::create_dir_all(state.join("step-2")).unwrap();
+        std::fs::write(state.join("step-2/progress.toml"), "").unwrap();
+    };
+    let store = Store::open(folder.path(), &recipe, &testing::device()).unwrap();
+    let row = store.row_path(&store.key(&recipe.cells[0], &Inputs::new()));
+    let in_the_way = MockExecutor::new(|_, _| {
+        save();
+        std::fs::create_dir(&row).unwrap();
+        finished()
+    });
+    let run = |executor: &dyn Executor, force| {
+        let options = Options { force, ..Options::default() };
+        run_of(&recipe, folder.path(), executor, &options, &AtomicBool::new(false)).0
+    };
+    assert!(run(&in_the_way, false).is_err() && state.exists(), "without a row it is needed");
+    std::fs::remove_dir(&row).unwrap();
+    run(&MockExecutor::new(|_, _| finished()), false).unwrap();
+    assert!(!state.exists(), "the row is there");
+    save();
+    let anew = MockExecutor::new(|_, _| {
+        assert!(!state.exists(), "everything is measured again");
+        finished()
+    });
+    assert_eq!(run(&anew, true).unwrap().ran, 1);
+}
+
 #[test]
 fn exit_codes() {
     let code = |ok, oom, failed, diverged, interrupted| {

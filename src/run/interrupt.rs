@@ -14,6 +14,14 @@ pub const EXIT_INTERRUPTED: u8 = 130;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
+/// A file beyond the limit on files (`ulimit -f`) becomes an error of the write, here and in the processes of cells, which
+/// inherit this; by default the system ends the program.
+pub fn report_large_files() {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler is installed.
+    let _ = unsafe { sigaction(Signal::SIGXFSZ, &ignore) };
+}
+
 /// Handles Ctrl-C; the first one sets the returned flag.
 ///
 /// # Errors

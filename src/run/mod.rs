@@ -32,7 +32,7 @@ pub use build::stale_notice;
 pub use cells::{Session, run_cells};
 pub use environment::{measure_environment, without_ceilings};
 pub use executor::{Executor, Job, Outcome, memory_limit};
-pub use interrupt::install as install_interrupt;
+pub use interrupt::{install as install_interrupt, report_large_files};
 pub use join::{Launched, Leader, follow};
 pub use merge::{Keep, merge};
 pub use options::Options;

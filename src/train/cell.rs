@@ -17,7 +17,6 @@ use crate::params::save::Saved;
 use crate::recipe::{Cell, Folders};
 use crate::words::DeviceId;
 use crate::words::refusal::refuse;
-use crate::words::streams::tell;
 use crate::world::{Traffic, World};
 
 /// Steps for whose numbers there is room before memory is counted. A longer run, such as one that its time limit ends, makes
@@ -125,7 +124,7 @@ fn finished<N: Build>(
     run_seconds: f64,
     loading: Option<(Loading, f64)>,
 ) -> Result<Outcome, Stop> {
-    let Run { cell, world, mut training, meter, apart, states, resumed, unsaved, traffic, .. } = run;
+    let Run { cell, world, mut training, meter, apart, resumed, unsaved, traffic, .. } = run;
     // Losses show the effect of updates; without updates only this norm shows what backward has computed.
     let proves = cell.train.mode.trains() && cell.train.optimizer.rule().is_none();
     let gradient_norm = if proves { training.gradient_norm() } else { None };
@@ -138,10 +137,6 @@ fn finished<N: Build>(
     let crossings = recorded(cell, world, &mut training, trace);
     let feature_distance = moved.map(|features| training.feature_distance(placed, &features));
     let results = training.into_results();
-    // A cell that could not save its weights can go on from its last state to save them.
-    if let Some(Err(e)) = states.filter(|_| unsaved.is_empty()).map(|states| states.remove()) {
-        tell(format!("the state of a finished cell cannot be removed: {e}"));
-    }
     Ok(Outcome {
         measured: Measured { crossings, ..measured },
         results,

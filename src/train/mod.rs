@@ -18,6 +18,7 @@ pub use build::{Build, placement};
 pub use cell::train;
 pub use change::{Change, Damage, RefillsEarly, change};
 pub use feed::{Feed, on_device};
+pub use saving::remove_states;
 pub use serve::serve;
 pub use step::{BeforeUpdate, End, share};
 pub use training::Training;

@@ -19,7 +19,7 @@ use crate::measure::Measured;
 use crate::optim::Kept;
 use crate::params::save::WEIGHTS;
 use crate::params::weights::TensorFile;
-use crate::recipe::Cell;
+use crate::recipe::{Cell, Folders};
 use crate::row::contents::Contents;
 use crate::row::key;
 use crate::words::files::{remove_folder, remove_unfinished, write_folder};
@@ -72,26 +72,13 @@ impl States {
         Self { folder, every, cell: key(&trained.to_json(), &cell.device_id().info().name, &inputs) }
     }
 
-    /// What is called as states are, with their steps.
-    fn called(&self) -> impl Iterator<Item = (usize, PathBuf)> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let step =
-            |path: PathBuf| Some((path.file_name()?.to_str()?.strip_prefix(STEP)?.parse().ok()?, path));
-        entries.filter_map(move |entry| step(entry.path()))
-    }
-
-    /// The folders of states, with their steps.
-    fn all(&self) -> Vec<(usize, PathBuf)> {
-        self.called().filter(|(_, path)| is_state(path)).collect()
-    }
-
     /// The last state, if there is one.
     ///
     /// # Errors
     /// When it cannot be read, belongs to another cell or build, or its folder holds something else that is called as a state;
     /// says what to do.
     pub fn last(&self) -> Result<Option<State>, String> {
-        if let Some((_, other)) = self.called().find(|(_, path)| !is_state(path)) {
+        if let Some((_, other)) = called(&self.folder).find(|(_, path)| !is_state(path)) {
             return Err(format!(
                 "{} is no state that the runner has saved, and states have such names: name another folder in save.state, \
                  or move it",
@@ -100,7 +87,7 @@ impl States {
         }
         // Of runs that were killed while they wrote or removed a state.
         remove_unfinished(&self.folder, Duration::ZERO);
-        let Some((_, folder)) = self.all().into_iter().max() else { return Ok(None) };
+        let Some((_, folder)) = all(&self.folder).into_iter().max() else { return Ok(None) };
         let start_anew = format!("remove {} to train from the beginning", self.folder.display());
         let unread =
             |e: String| format!("the state in {} cannot be read: {e}; {start_anew}", folder.display());
@@ -135,7 +122,7 @@ impl States {
         progress: &Progress,
         training: &mut Training<'_, N>,
     ) -> io::Result<()> {
-        let before = self.all();
+        let before = all(&self.folder);
         let folder = self.folder.join(format!("{STEP}{step}"));
         write_folder(&folder, |folder| {
             training.write_weights(folder)?;
@@ -151,17 +138,30 @@ impl States {
         })?;
         before.into_iter().filter(|(_, path)| *path != folder).try_for_each(|(_, path)| remove_folder(&path))
     }
+}
 
-    /// Removes what a cell that has ended no longer needs.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
-    pub fn remove(&self) -> io::Result<()> {
-        self.all().into_iter().try_for_each(|(_, path)| remove_folder(&path))?;
-        // It stays if it holds other files.
-        let _ = fs::remove_dir(&self.folder);
-        Ok(())
-    }
+/// Removes the states of a cell, which it no longer needs once its row is there.
+///
+/// # Errors
+/// When they cannot be removed.
+pub fn remove_states(cell: &Cell) -> io::Result<()> {
+    let Some((folder, _)) = Folders::of(cell).expect("checked with the cell").state else { return Ok(()) };
+    all(&folder).into_iter().try_for_each(|(_, path)| remove_folder(&path))?;
+    // It stays if it holds other files.
+    let _ = fs::remove_dir(&folder);
+    Ok(())
+}
+
+/// What is called as states are, with their steps.
+fn called(folder: &Path) -> impl Iterator<Item = (usize, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let step = |path: PathBuf| Some((path.file_name()?.to_str()?.strip_prefix(STEP)?.parse().ok()?, path));
+    entries.filter_map(move |entry| step(entry.path()))
+}
+
+/// The folders of states, with their steps.
+fn all(folder: &Path) -> Vec<(usize, PathBuf)> {
+    called(folder).filter(|(_, path)| is_state(path)).collect()
 }
 
 fn is_state(path: &Path) -> bool {

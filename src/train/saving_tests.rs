@@ -67,6 +67,8 @@ fn resumes(model: &str, train: &str, more: &str) {
     assert_eq!(tokens(&expected), tokens(&resumed));
     let unsaved = more.contains("[task]");
     assert!(unsaved || bytes(&whole) == bytes(&parts), "other weights: {train}{more}");
+    assert!(parts.join("state").exists(), "until its row is there");
+    remove_states(&cell).expect("they can be removed");
     assert!(!parts.join("state").exists(), "a cell that has ended needs no state");
 }
 
@@ -189,6 +191,7 @@ fn only_own_states_are_removed() {
     fs::rename(state.join("step-3"), state.join("mine-3")).unwrap();
     std::thread::sleep(Duration::from_millis(20));
     run(&cell, None).expect("it ends");
+    remove_states(&cell).expect("they can be removed");
     let left: Vec<_> = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["mine-3"]);
 }
