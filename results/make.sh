@@ -11,9 +11,10 @@
 # Copies of several GPUs through the host slow each other down. So cells that copy through the host ran one at a time, and
 # cells of the same recipes that stay on the GPU (--cell) beside them, as those of amp_wikitext here.
 #
-# The rows of methods, lora, qlora, pipeline_gpus, pipeline_four_gpus, data_parallel_gpus, zero_gpus, tensor_gpus and gptj_6b_gpus
-# come from four H200 of one host, in this way. Those of advise_space and gpt2_xl come from one H200. The other rows are of
-# two earlier builds: that of optimizers has Adafactor's kernels, that of the rest has not.
+# Rows are to be of one build: that of commit dfd0ceaf (e15123b2837d). So far those of a CPU are, and those of methods, lora,
+# qlora, pipeline_gpus, pipeline_four_gpus, data_parallel_gpus, zero_gpus, tensor_gpus and gptj_6b_gpus, which come from four
+# H200 of one host in the way above. Rows of earlier builds are those of advise_space and gpt2_xl, from one H200, of optimizers,
+# with Adafactor's kernels, and of the rest.
 #
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU
