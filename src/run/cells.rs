@@ -200,7 +200,13 @@ impl<'a> Run<'a> {
 
         executor.ready(cell.parallel.ranks())?;
         if self.options.force {
-            remove_states(cell).map_err(|e| miette!("the state of an earlier run cannot be removed: {e}"))?;
+            let refused = |e| {
+                miette!(
+                    help = "make the folder of save.state writable, or name another one",
+                    "the state of an earlier run cannot be removed: {e}"
+                )
+            };
+            remove_states(cell).map_err(refused)?;
         }
         progress.cell_started(label);
         let placed = &executor.placed(cell);
