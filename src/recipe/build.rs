@@ -15,7 +15,6 @@ use super::report::{ReportConfig, Stage};
 use super::{CPU, Cell, GRID, LADDER, Recipe, keys, ladder, read, save};
 use crate::data::Found;
 use crate::device::Target;
-use crate::words::text::is_unseen;
 use crate::words::{Settings, is_within, settings};
 
 /// The keys of a recipe that do not belong to a cell.
@@ -38,7 +37,7 @@ impl Header {
         let header = Self::deserialize(Deserializer::from(Spanned::new(start, table)))
             .map_err(|e| source.toml_error(&e, &[]))?;
         for (key, text) in [("title", &header.title), ("question", &header.question)] {
-            require_seen(key, text, source)?;
+            source.require_seen(key, text)?;
         }
         if header.title.trim().is_empty() {
             let help = "say what the report is called, such as title = \"What does recomputation cost?\"";
@@ -95,15 +94,6 @@ impl Recipe {
             telling,
         })
     }
-}
-
-/// Refuses a text that no report can show.
-pub(super) fn require_seen(key: &str, text: &str, source: &Source) -> Result<(), RecipeError> {
-    let Some(unseen) = text.chars().find(|c| !c.is_ascii_whitespace() && is_unseen(*c)) else {
-        return Ok(());
-    };
-    let message = format!("`{key}` holds the control character {unseen:?}, which no report can show");
-    Err(source.plain(&message, "remove it"))
 }
 
 /// What a cell sets beside what all cells have, and its rung of a ladder.

@@ -8,6 +8,7 @@ use itertools::Itertools;
 use miette::{Diagnostic, NamedSource, SourceSpan};
 
 use super::keys::{self, Entry};
+use crate::words::text::is_unseen;
 use crate::words::{is_within, nearest};
 
 /// The text of a recipe and where it came from.
@@ -101,6 +102,13 @@ impl Source {
     /// An error about the whole file.
     pub fn plain(&self, message: &str, help: &str) -> RecipeError {
         self.labelled(None, format!("{}: {message}", self.path.display()), String::new(), help.into())
+    }
+
+    /// Refuses a text that no report can show.
+    pub fn require_seen(&self, key: &str, text: &str) -> Result<(), RecipeError> {
+        let Some(unseen) = text.chars().find(|c| is_unseen(*c)) else { return Ok(()) };
+        let message = format!("`{key}` holds the control character {unseen:?}, which no report can show");
+        Err(self.plain(&message, "remove it"))
     }
 
     /// A TOML or serde error, reworded: unknown keys get the nearest valid one.

@@ -6,7 +6,6 @@ use itertools::Itertools;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::build::require_seen;
 use super::diagnostic::{RecipeError, Source};
 use super::{Cell, keys};
 use crate::words::{Settings, nearest};
@@ -82,7 +81,7 @@ impl ReportConfig {
         let span = |words: &str| source.find(words);
         let texts = self.ladder.iter().flat_map(|stage| [("stage", &stage.stage), ("why", &stage.why)]);
         for (key, text) in texts.chain([("published_source", &self.published_source)]) {
-            require_seen(key, text, source)?;
+            source.require_seen(key, text)?;
         }
         if !self.ladder.is_empty() && self.ladder.len() != settings.len() {
             return Err(source.at(

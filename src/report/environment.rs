@@ -20,9 +20,7 @@ const WAITING: f64 = 0.1;
 pub fn items(comparison: &Comparison) -> Vec<String> {
     let rows: Vec<&Row> =
         comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect();
-    // Of every process.
-    let all: Vec<&Row> =
-        comparison.lines.iter().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect();
+    let all = of_processes(comparison);
     let of_rows = |of: fn(&Environment) -> String| distinct(all.iter().map(|row| of(&row.environment)));
     let mut items = Vec::new();
     let dates: BTreeSet<&str> = all.iter().map(|row| row.environment.date.as_str()).collect();
@@ -85,6 +83,11 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     items
 }
 
+/// The rows of every process that ran.
+fn of_processes<'r>(comparison: &Comparison<'r>) -> Vec<&'r Row> {
+    comparison.lines.iter().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect()
+}
+
 /// Whether its machine had what the cell needs.
 fn ran(row: &Row) -> bool {
     row.status != Status::Skipped
@@ -93,7 +96,7 @@ fn ran(row: &Row) -> bool {
 /// The limits of what the numbers show.
 pub fn limits(comparison: &Comparison) -> String {
     let lines = || comparison.lines.iter();
-    let rows: Vec<&Row> = lines().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect();
+    let rows = of_processes(comparison);
     let mut out = Vec::new();
     let machines = rows.iter().map(|row| row.environment.device.name.as_str()).unique().count();
     out.extend(match machines {

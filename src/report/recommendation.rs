@@ -46,7 +46,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
         let (candidates, without) = if whole.is_empty() { (without, whole) } else { (whole, without) };
         match candidates.len() + without.len() {
             1 => out.extend(alone(comparison, &of_device)),
-            _ => out.extend(trade(comparison, &candidates, !lost.is_empty())),
+            _ => out.extend(trade(comparison, &candidates, !lost.is_empty(), !without.is_empty())),
         }
         out.extend(saved(comparison, &candidates, &lost));
         out.extend(of_speed_without_update(comparison, &candidates, &without));

@@ -24,9 +24,14 @@ const SAME: f64 = 1.01;
 const WAITED: f64 = 1.05;
 
 /// The fastest method, the one with the least memory, and which to take by the free memory. `of_good`: only those that learn as
-/// well as the baseline are candidates.
-pub fn trade(comparison: &Comparison, candidates: &[&Group], of_good: bool) -> Vec<String> {
-    let trade = Trade::new(comparison, candidates, of_good);
+/// well as the baseline are candidates; `are_with_update`: others at this size have none.
+pub fn trade(
+    comparison: &Comparison,
+    candidates: &[&Group],
+    of_good: bool,
+    are_with_update: bool,
+) -> Vec<String> {
+    let trade = Trade::new(comparison, candidates, of_good, are_with_update);
     let front = trade.front();
     let (Some([quickest, fastest]), Some([_, least])) = (front.first(), front.last()) else {
         return Vec::new();
@@ -65,7 +70,6 @@ struct Trade<'c> {
     comparison: &'c Comparison<'c>,
     candidates: &'c [&'c Group],
     of_good: bool,
-    /// Whether the candidates are those with an update, and others at this size have none.
     are_with_update: bool,
     /// The column of times, and what they are of.
     time: &'static str,
@@ -75,17 +79,15 @@ struct Trade<'c> {
 }
 
 impl<'c> Trade<'c> {
-    fn new(comparison: &'c Comparison<'c>, candidates: &'c [&'c Group], of_good: bool) -> Self {
+    fn new(
+        comparison: &'c Comparison<'c>,
+        candidates: &'c [&'c Group],
+        of_good: bool,
+        are_with_update: bool,
+    ) -> Self {
         let time = pareto::time(comparison);
         let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
         let at = at(comparison, candidates[0]);
-        let updates = |group: &Group| comparison.lines[group.lines[0]].cell.train.optimizer.rule().is_some();
-        let others = comparison.groups();
-        let mut others = others.iter().filter(|group| {
-            group.problem == candidates[0].problem
-                && group.lines.iter().any(|&line| comparison.lines[line].measured().is_some())
-        });
-        let are_with_update = updates(candidates[0]) && others.any(|group| !updates(group));
         Self { comparison, candidates, of_good, are_with_update, time, of_what, at }
     }
 

@@ -17,6 +17,7 @@ use typst_pdf::{PdfOptions, Timestamp};
 
 use super::charts::font_files;
 use super::document::{Chart, Document, Element};
+use crate::words::text::printable;
 
 /// A single file with everything in it; the same document gives the same bytes.
 ///
@@ -47,7 +48,7 @@ pub fn html(document: &Document) -> miette::Result<String> {
 pub fn chart_pdf(chart: &Chart) -> miette::Result<Vec<u8>> {
     const PAGE: &str = "#set page(width: auto, height: auto, margin: 0pt)\n\
                         #image(read(\"chart.svg\", encoding: none), format: \"svg\")";
-    let world = ReportWorld::new(PAGE, vec![("chart.svg", characters(&chart.svg).into_bytes())])?;
+    let world = ReportWorld::new(PAGE, vec![("chart.svg", printable(&chart.svg).into_bytes())])?;
     let page: PagedDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
     let options = PdfOptions { ident: Smart::Custom(chart.svg.clone()), ..PdfOptions::default() };
     typst_pdf::pdf(&page, &options).map_err(|errors| failed(&errors))
@@ -95,12 +96,6 @@ fn set(document: &Document) -> miette::Result<(PagedDocument, ReportWorld)> {
     Ok((pages, world))
 }
 
-/// Neither XML nor HTML can hold Unicode's noncharacters, which a model may write.
-fn characters(text: &str) -> String {
-    let is_none = |c: char| matches!(c, '\u{fdd0}'..='\u{fdef}') || c as u32 & 0xfffe == 0xfffe;
-    text.chars().map(|c| if is_none(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
-}
-
 fn failed(errors: &[SourceDiagnostic]) -> miette::Report {
     let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
     miette!("cannot set the report: {}", messages.join("; "))
@@ -140,7 +135,7 @@ struct ReportWorld {
 impl ReportWorld {
     /// With the document as `report.json`, and the style of its HTML.
     fn of(document: &Document, template: &str) -> miette::Result<Self> {
-        let report = characters(&serde_json::to_string(document).into_diagnostic()?).into_bytes();
+        let report = printable(&serde_json::to_string(document).into_diagnostic()?).into_bytes();
         let style = include_bytes!("report.css").to_vec();
         Self::new(template, vec![("report.json", report), ("report.css", style)])
     }

@@ -235,14 +235,11 @@ impl<'a> Run<'a> {
         }
         store.save(&row).map_err(|e| self.unsaved(&row, &e))?;
         // A cell that could not save its weights can go on from its last state to save them.
-        if row.ended_well() {
-            let removed = remove_states(cell);
-            let _ = removed.inspect_err(|e| {
-                progress.notice(&format!("the state of a finished cell cannot be removed: {e}"));
-            });
+        let well = row.ended_well();
+        if well && let Err(e) = remove_states(cell) {
+            progress.notice(&format!("the state of a finished cell cannot be removed: {e}"));
         }
         progress.cell_ended(label, &row);
-        let well = row.ended_well();
         self.rows[position][process] = Some(row);
         Ok(TurnEnd::Ran { well })
     }

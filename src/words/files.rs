@@ -106,11 +106,16 @@ pub fn remove_stale(folder: &Path) {
 
 /// Removes what was left unfinished longer ago than `age`.
 pub fn remove_unfinished(folder: &Path, age: Duration) {
+    let [begin, end] = UNFINISHED;
+    remove_older(folder, age, |name| name.starts_with(begin) && name.ends_with(end));
+}
+
+/// Removes what has such a name and was changed last longer ago than `age`.
+pub fn remove_older(folder: &Path, age: Duration, is_called: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (name, [begin, end]) = (entry.file_name(), UNFINISHED);
-        let unfinished = name.to_str().is_some_and(|name| name.starts_with(begin) && name.ends_with(end));
+        let is_called = entry.file_name().to_str().is_some_and(&is_called);
         let since = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-        if unfinished && since.is_some_and(|since| since > age) {
+        if is_called && since.is_some_and(|since| since > age) {
             let path = entry.path();
             // Only tidiness: what cannot be removed disturbs nothing.
             let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };

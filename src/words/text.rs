@@ -7,13 +7,14 @@ use serde_json::Value;
 
 /// Text that somebody else wrote, a model or a library, without the characters that no document can hold.
 pub fn printable(text: &str) -> String {
-    let shown = |c: char| if c != '\n' && is_unseen(c) { char::REPLACEMENT_CHARACTER } else { c };
+    let shown = |c: char| if is_unseen(c) { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()
 }
 
-/// Whether no document can hold it.
+/// Whether neither XML nor HTML can hold it: control characters, and Unicode's noncharacters.
 pub fn is_unseen(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
+    let is_none = matches!(c, '\u{fdd0}'..='\u{fdef}') || c as u32 & 0xfffe == 0xfffe;
+    is_none || c.is_control() && !matches!(c, '\t' | '\n' | '\r')
 }
 
 /// A table whose first `left` columns hold words (left-aligned) and the others numbers.

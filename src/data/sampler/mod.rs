@@ -200,8 +200,7 @@ pub struct Draws {
 impl Draws {
     /// From `start` on, the same ones that an uninterrupted run would see.
     pub fn new(plan: SamplingPlan, start: Position) -> Self {
-        let next = Position::of_epoch(start.epoch);
-        let epoch = plan.epoch(next.epoch);
+        let (epoch, next) = (Box::new(std::iter::from_fn(|| None)), Position::default());
         let mut draws = Self { plan, epoch, next, upcoming: None, counted: 0, passed_over: 0 };
         draws.begin(start.epoch);
         draws.by_ref().take(start.index).for_each(drop);

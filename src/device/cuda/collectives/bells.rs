@@ -5,25 +5,23 @@
 //! number. Ranks on other hosts share no memory; from them NCCL's kernel waits, and so it does where a host has no
 //! `/dev/shm`.
 
-use std::fs::{OpenOptions, read_dir, remove_file};
+use std::fs::{OpenOptions, remove_file};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::time::Duration;
 
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUstream};
 use memmap2::MmapMut;
 
 use super::super::Gpu;
+use crate::words::files::{STALE, remove_older};
 
 /// How the files of boards are called, before the checksum of their ranks' id.
 const PREFIX: &str = "runner-";
-/// Ranks have met long before.
-const FORGOTTEN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The bells of a rank, which its device can ring.
 pub struct Bells {
@@ -150,18 +148,8 @@ impl Drop for Board {
 
 /// Removes the files of ranks that were killed while they met.
 fn remove_forgotten(folder: &Path) {
-    for entry in read_dir(folder).into_iter().flatten().flatten() {
-        let is_board = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX))
-            .is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        let age = entry.metadata().and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
-        if is_board && age.is_some_and(|age| age > FORGOTTEN) {
-            // Another user's stays.
-            let _ = remove_file(entry.path());
-        }
-    }
+    let is_hash = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    remove_older(folder, STALE, |name| name.strip_prefix(PREFIX).is_some_and(is_hash));
 }
 
 #[cfg(test)]
@@ -171,7 +159,7 @@ mod tests {
     #[test]
     fn boards_of_killed_ranks_do_not_stay() {
         let folder = tempfile::tempdir().expect("a folder");
-        let old = std::time::SystemTime::now() - 2 * FORGOTTEN;
+        let old = std::time::SystemTime::now() - 2 * STALE;
         for (name, stays, since) in [
             ("runner-0123456789abcdef", false, old),
             ("runner-0123456789abcdee", true, std::time::SystemTime::now()),
