@@ -49,7 +49,8 @@ class Step:
         self.micro_batches = train.get("accumulation_steps", 1)
         self.optimizer = None
         rule = train["optimizer"]
-        if rule["kind"] == "adamw":
+        # PyTorch's moments have their parameter's type.
+        if rule["kind"] == "adamw" or (rule["kind"] == "adamw_bf16" and self.parameters[0].dtype == torch.bfloat16):
             self.optimizer = torch.optim.AdamW(
                 self.parameters, rule["lr"], (rule["beta_1"], rule["beta_2"]), rule["epsilon"], rule["weight_decay"],
                 fused=True, capturable=CUDA)
