@@ -3,18 +3,19 @@
 #
 #   cargo build --release && results/make.sh [RECIPE...]
 #
-# The rows of an H100 come from hosts with two and with four of them, a recipe on each GPU with 16 of the cores, as
+# The rows of an H100 come from a host with four of them, a recipe on each GPU with 16 of the cores, as
 #
 #   CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 results/make.sh overlap methods & \
 #   CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 results/make.sh amp_wikitext; wait
 #
-# Copies of several GPUs through the host slow each other down. So cells that copy through the host ran one at a time, and
-# cells of the same recipes that stay on the GPU (--cell) beside them, as those of amp_wikitext here.
+# Copies of several GPUs through the host slow each other down. So cells that copy through the host ran one at a time on one
+# GPU, and cells of the same recipes that stay on the GPU (--cell) beside them. The host launches kernels more slowly then, so
+# steps that wait for their launches take longer than with one recipe at a time.
 #
-# Rows are to be of one build: that of commit dfd0ceaf (e15123b2837d). So far those of a CPU are, and those of methods, lora,
-# qlora, pipeline_gpus, pipeline_four_gpus, data_parallel_gpus, zero_gpus, tensor_gpus and gptj_6b_gpus, which come from four
-# H200 of one host in the way above. Rows of earlier builds are those of advise_space and gpt2_xl, from one H200, of optimizers,
-# with Adafactor's kernels, and of the rest.
+# All rows are of one build, that of commit dfd0ceaf (e15123b2837d), but those of advise_space (a6f4110bfe4b, one H200).
+# methods, lora, qlora, pipeline_gpus, pipeline_four_gpus, data_parallel_gpus, zero_gpus, tensor_gpus and gptj_6b_gpus come from
+# four H200 of one host in the way above, quickstart, amp, data, data_parallel, pipeline, tensor and zero from two CPU cores,
+# the others from four H100.
 #
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU
