@@ -149,8 +149,8 @@ impl Turns for Engine {
         };
     }
 
-    fn want_squares(&mut self) {
-        self.wants_squares = true;
+    fn want_squares(&mut self, wanted: bool) {
+        self.wants_squares = wanted;
     }
 
     /// The parameters are views of the block's slot.

@@ -52,6 +52,8 @@ pub struct Residence<M> {
     device: DeviceId,
     /// The ranks that divide it, if any do.
     ranks: Option<ProcessGroup>,
+    /// Whether gradients are clipped by the norm over all of them.
+    clips: bool,
 }
 
 impl<M: Module> Residence<M> {
@@ -82,10 +84,8 @@ impl<M: Module> Residence<M> {
             }
         };
         let ranks = sharding.map(|sharding| sharding.ranks.clone());
-        let residence = Self { resident, offloaded, device, ranks };
-        if clips {
-            residence.want_squares();
-        }
+        let residence = Self { resident, offloaded, device, ranks, clips };
+        residence.want_squares(false);
         residence
     }
 
@@ -143,9 +143,10 @@ impl<M: Module> Residence<M> {
         self.resident.replace(values);
     }
 
-    /// From now on blocks add up the squares of their gradients, for [`squares`](Self::squares).
-    pub fn want_squares(&self) {
-        self.offloaded.iter().for_each(|blocks| blocks.engine().want_squares());
+    /// Whether from now on blocks add up the squares of their gradients, for [`squares`](Self::squares), also where no
+    /// update needs them.
+    pub fn want_squares(&self, wanted: bool) {
+        self.offloaded.iter().for_each(|blocks| blocks.engine().want_squares(wanted || self.clips));
     }
 
     /// Σ g² over all gradients, [1] in fp32, on the device; not finite if a gradient is not.

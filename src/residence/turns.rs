@@ -31,8 +31,8 @@ pub trait Turns: ParameterStore + Send {
     /// on the host also serves blocks.
     fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer);
 
-    /// Adds up the squares of gradients from now on, unless that is done anyway.
-    fn want_squares(&mut self) {}
+    /// Whether squares of gradients are added up from now on, unless that is done anyway.
+    fn want_squares(&mut self, _wanted: bool) {}
 
     /// Brings a block to the device, and begins to bring those that come ahead of their turns. Returns the block's parameters
     /// in the layout's order, outside of autodiff.

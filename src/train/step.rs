@@ -153,11 +153,16 @@ impl<'a, N: Build> Step<'a, N> {
 
     /// Carries out a step that updates nothing; returns the norm over all of its gradients.
     pub fn gradient_norm(&mut self, actions: &[Action], batches: &[N::Batch]) -> f64 {
-        self.stage.residence.want_squares();
-        self.measures_norm = true;
+        self.measure_norm(true);
         self.run(actions, batches, &mut |_, _| {}, None);
-        self.measures_norm = false;
+        self.measure_norm(false);
         f64::from(self.squares.clone().into_scalar::<f32>()).sqrt()
+    }
+
+    /// Steps that are measured or recorded do not add up squares that none of their updates needs.
+    fn measure_norm(&mut self, measures: bool) {
+        self.stage.residence.want_squares(measures);
+        self.measures_norm = measures;
     }
 
     /// Computes forward and backward of a micro-batch and leaves nothing behind: no later step adds to its gradients, or

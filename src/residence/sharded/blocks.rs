@@ -100,8 +100,8 @@ impl Turns for ShardedBlocks {
         self.parts.begin(config, optimizer);
     }
 
-    fn want_squares(&mut self) {
-        self.parts.want_squares();
+    fn want_squares(&mut self, wanted: bool) {
+        self.parts.want_squares(wanted);
     }
 
     fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor> {

@@ -96,7 +96,7 @@ fn gradients_that_wait_for_the_norm_cross_then() {
     let mut engine = engine(&acts, placement, 4);
     let config = OptimizerConfig::AdamW(AdamW::default());
     engine.begin(&config, &Optimizer::new(&config, Some((DeviceId::Cpu, Room::Memory))));
-    engine.want_squares();
+    engine.want_squares(true);
     micro_batch(&mut engine, 4, None);
     assert_eq!(crossings(&acts.lock().unwrap(), 0)[1], 0);
     assert_eq!(engine.squares().unwrap().into_scalar::<f32>(), 4.0 * 6.0);
