@@ -36,7 +36,11 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
     let to_a = product(out_x, up.elements, out_a);
     let to_x = product(out_a, up.elements, out_x);
     let to_weight = setting.product(out_x, out_a, up.elements, setting.stored > setting.element());
-    let forward = [2 * a + to_a, live * a + x + to_x].map(|bytes| Moment::workspace(casts + bytes));
+    let forward = |live: u64| {
+        Moment::highest([2 * a + to_a, live * a + x + to_x].map(|bytes| Moment::workspace(casts + bytes)))
+    };
+    // Without a backward the operator keeps nothing, whatever the level.
+    let passing = forward(if plain { live } else { 1 });
 
     // a, b and s where they are kept, or a and b again, and dh; a, b and dh become da, db and h in place.
     let first = match (plain, setting.level) {
@@ -76,7 +80,8 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
             if plain { 6 } else { 4 },
             if plain { 8 } else { 4 } + if trained { 3 } else { 0 } + if recompute > 0.0 { 2 } else { 0 },
         ],
-        ..Cost::new(Moment::highest(forward), Moment::highest(backward))
+        passing,
+        ..Cost::new(forward(live), Moment::highest(backward))
     }
     .named(OperatorName::Swiglu, setting)
 }

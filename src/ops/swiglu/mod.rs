@@ -93,6 +93,8 @@ pub fn swiglu_onto(
         let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
         let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
         let weights = [w, v, u].map(|stored| Weight::new(stored, casts.next().flatten()).narrow(dtype));
+        // Without a backward nothing is kept.
+        let level = if tracked.contains(&true) { level } else { Level::Full };
         let (y, call) = Call::forward(rounded(x, dtype), weights, layout, level, arithmetic, onto);
         let call = if tracked[1] || tracked[2] { call } else { call.without_x() };
         (y, move |g: Tensor<2>, wanted, _: &mut Earlier<'_>| {
