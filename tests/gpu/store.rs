@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Tensor, TensorData};
 use burn_cubecl::tensor::CubeTensor;
 use rayon::prelude::*;
 use runner::device::cuda::{CudaStore, Fp32Math, Gpu, Hold, Operand, Output, StreamPath, matmul};
@@ -217,6 +217,44 @@ fn values_are_added_to_what_a_slot_holds() {
             .into_iter()
             .all(|(row, elements)| elements.iter().all(|x| *x == value(1, row) + value(2, row)));
         checks.verdict("sums in a slot", right, "bit for bit");
+    });
+}
+
+/// Every pattern of 16 bits, numbers or not, in two parts that begin at odd places.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn what_is_written_to_a_slot_keeps_its_bits() {
+    on_gpu(|gpu, checks| {
+        let patterns: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_ne_bytes).collect();
+        for dtype in [DType::BF16, DType::F16, DType::F32] {
+            let elements = patterns.len() / dtype.size();
+            let size = StoreSize {
+                buffers: vec![Buffers::One],
+                elements: elements + 11,
+                trainable: elements + 11,
+                dtype,
+                slots: 1,
+                gradient_slots: 0,
+            };
+            let mut store = CudaStore::new(gpu, size).unwrap_or_else(|e| panic!("{e}"));
+            let data = TensorData::from_bytes_vec(patterns.clone(), [elements], dtype);
+            let values = Tensor::<1>::from_data(data, (&gpu.burn(), dtype));
+            let cut = elements / 2 - 3;
+            let parts = [(1, 0..cut), (cut + 11, cut..elements)].map(|(first, part)| {
+                (
+                    first,
+                    Tensor::<1>::from_dispatch(values.clone().into_dispatch()).slice(part).into_dispatch(),
+                )
+            });
+            store.write(0, parts.to_vec());
+            store.send(0, Side::Weights, 0, elements + 11);
+            let (bytes, width) = (store.host(Side::Weights, 0), dtype.size());
+            let (first, second) = patterns.split_at(cut * width);
+            let right = bytes[width..][..first.len()] == *first
+                && bytes[(cut + 11) * width..] == *second
+                && bytes[(cut + 1) * width..(cut + 11) * width].iter().all(|byte| *byte == 0);
+            checks.verdict(&format!("{dtype:?} in a slot"), right, "bit for bit");
+        }
     });
 }
 

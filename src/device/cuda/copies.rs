@@ -6,7 +6,6 @@
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::server::BufferBinding;
 use cudarc::driver::result::stream;
 use cudarc::driver::sys;
 
@@ -47,11 +46,6 @@ impl Slot {
     /// When the part does not lie within the slot.
     pub fn part(&self, start: usize, shape: Shape, dtype: DType) -> CubeTensor {
         within(&self.whole, start, shape, dtype)
-    }
-
-    /// Keeps the slot's memory from being used for anything else.
-    pub fn binding(&self) -> BufferBinding {
-        self.whole.handle.clone().binding()
     }
 }
 

@@ -31,6 +31,7 @@ struct Kernel {
 
 const ADAMW: Kernel = Kernel { name: "adamw", file: "many.cu", text: || MANY, block: 8192 };
 const CAST: Kernel = Kernel { name: "cast", file: "many.cu", text: || MANY, block: 8192 };
+const COPY: Kernel = Kernel { name: "copy", ..CAST };
 const ADD: Kernel = Kernel { name: "add", ..CAST };
 const SQUARES: Kernel = Kernel { name: "squares", ..CAST };
 const ADAMW_8BIT: Kernel =
@@ -145,6 +146,15 @@ pub fn adamw(
 /// As [`adamw`].
 pub fn cast(tensors: &[[CubeTensor; 2]]) {
     pairs(&CAST, tensors, |elements| elements);
+}
+
+/// Writes each first tensor into the second, of the same type, bit by bit.
+///
+/// # Panics
+/// As [`adamw`], and where the types differ.
+pub fn copy(tensors: &[[CubeTensor; 2]]) {
+    assert!(tensors.iter().all(|[from, to]| from.dtype == to.dtype), "copy takes two tensors of one type");
+    pairs(&COPY, tensors, |elements| elements);
 }
 
 /// Adds each first tensor to the second, in place, in fp32 and rounded once.

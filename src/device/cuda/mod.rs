@@ -66,6 +66,7 @@ pub use flat::{copied, part, put};
 pub use graph::{Graph, Input, Place, Run, write_zeros};
 pub use largest::largest;
 pub use loss::{Part, losses_and_gradients};
+use many::copy;
 pub use many::{Moments, TOGETHER, adamw, add, cast, parts_of_squares, squares};
 pub use matmul::{Operand, Output, View, has_blas, matmul, matmul_bias};
 pub use memory::{Ballast, PeakObservation, Usage};

@@ -12,8 +12,9 @@ use std::slice;
 use burn::backend::DispatchTensor;
 use burn::tensor::{Shape, Tensor};
 use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::DriverError;
-use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
+use cudarc::driver::result::{memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
 use cudarc::driver::sys::CUstream;
 
 pub use hold::Hold;
@@ -21,7 +22,7 @@ use hold::hold;
 
 use super::mirror::arrival;
 use super::stream::Raw;
-use super::{CopyStream, Event, Gpu, Later, PinnedArena, Slot, add, buffer, tensor};
+use super::{CopyStream, Event, Gpu, Later, PinnedArena, Slot, add, buffer, copy, tensor};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, HostMemory, Loan, Side, StoreSize};
 
@@ -108,6 +109,17 @@ impl CudaStore {
         if let Some(later) = later {
             self.gpu.stream().issue(move |stream| hold(stream, &later));
         }
+    }
+
+    /// Each of these tensors, and its place in a slot.
+    fn pairs(&self, slot: usize, parts: Vec<(usize, DispatchTensor)>) -> Vec<[CubeTensor; 2]> {
+        let (slot, dtype) = (&self.places[slot].slot, self.size.dtype);
+        let pair = |(first, values)| {
+            let values = into_contiguous(buffer(Tensor::<1>::from_dispatch(values)));
+            let to = slot.part(first * dtype.size(), values.meta.shape().clone(), dtype);
+            [values, to]
+        };
+        parts.into_iter().map(pair).collect()
     }
 
     /// Forgets what touched buffers and slots; `since` comes behind all of it.
@@ -215,40 +227,16 @@ impl BlockStore for CudaStore {
         tensor::<1>(part).into_dispatch()
     }
 
+    /// In one launch: a copy for each tensor would have the device wait between them.
     fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>) {
         let sent = self.places[slot].sent.take().filter(|_| self.left_out != Some(Hold::KernelsForSend));
-        let (slot, dtype) = (&self.places[slot].slot, self.size.dtype);
-        let copy = |(first, values)| {
-            let values = into_contiguous(buffer(Tensor::<1>::from_dispatch(values)));
-            let (start, bytes) = (first * dtype.size(), values.meta.shape().num_elements() * dtype.size());
-            assert!(values.dtype == dtype && start + bytes <= slot.bytes);
-            (slot.pointer + start as u64, values.handle.binding(), bytes)
-        };
-        let copies: Vec<_> = parts.into_iter().map(copy).collect();
-        let slot = slot.binding();
-        // One call for all of them: each is a message to CubeCL's thread.
-        self.gpu.stream().enqueue(Some(slot.clone()), move |buffers, stream| {
-            sent.iter().for_each(|later| hold(stream, later));
-            let _to = buffers.locate(slot)?;
-            for (to, from, bytes) in copies {
-                let from = buffers.locate(from)?;
-                // SAFETY: both sides hold `bytes` bytes, checked above; memory that either gives back is used
-                // again only behind this copy, on the same stream.
-                unsafe { memcpy_dtod_async(to, from.pointer, bytes, stream) }.map_err(|e| e.to_string())?;
-            }
-            Ok(())
-        });
+        self.hold_compute(sent);
+        copy(&self.pairs(slot, parts));
     }
 
     /// In one launch: the copy that last filled the slot comes behind the one that last sent it.
     fn add(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>) {
-        let (slot, dtype) = (&self.places[slot].slot, self.size.dtype);
-        let pair = |(first, values)| {
-            let values = into_contiguous(buffer(Tensor::<1>::from_dispatch(values)));
-            let to = slot.part(first * dtype.size(), values.meta.shape().clone(), dtype);
-            [values, to]
-        };
-        add(&parts.into_iter().map(pair).collect::<Vec<_>>());
+        add(&self.pairs(slot, parts));
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize) {

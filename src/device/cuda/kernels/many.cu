@@ -36,6 +36,17 @@ extern "C" __global__ void cast(const __grid_constant__ Table table) {
     });
 }
 
+// What lies in type A, bit by bit: NaNs too, and numbers that carry packed weights. B is A.
+extern "C" __global__ void copy(const __grid_constant__ Table table) {
+    constexpr int TYPE = A == FLOAT ? FLOAT : BITS;
+    const Entry &entry = table.entries[own_entry(table)];
+    const Tensor<TYPE> from(entry.tensors[0]), to(entry.tensors[1]);
+    each(entry, from.aligned() && to.aligned(), [&](u32 i, auto &value) {
+        from.load(i, value);
+        to.store(i, value);
+    });
+}
+
 // Adds what lies in type A to what lies in type B.
 extern "C" __global__ void add(const __grid_constant__ Table table) {
     const Entry &entry = table.entries[own_entry(table)];
