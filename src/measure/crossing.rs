@@ -42,9 +42,10 @@ impl Crossing {
     }
 
     /// The largest share that can be hidden: no more than there is computation, and of n copies one comes before or after
-    /// all computation: min((n-1)/n, compute/copy).
+    /// all computation: min((n-1)/n, compute/copy). Kernels outside of the turns of blocks may hide more, and what is hidden
+    /// could be.
     pub fn ceiling(&self) -> f64 {
         let all_but_one = (self.copies as f64 - 1.0) / self.copies as f64;
-        all_but_one.min(self.compute_seconds / self.copy_seconds)
+        all_but_one.min(self.compute_seconds / self.copy_seconds).max(self.hidden_share())
     }
 }

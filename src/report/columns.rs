@@ -17,7 +17,7 @@ use crate::measure::{
 pub use answers::{ANSWERS, Asked};
 pub use documents::{MORE, MORE_RATIOS};
 pub use ranks::{PIPELINE, RANKS, SCALING, Scaling};
-pub use traces::{KERNELS, PARTS, TRACES};
+pub use traces::{KERNELS, PARTS, TRACES, Traced};
 
 /// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus, a trace or a part of it to an
 /// `Option<f64>`, which is `None` where there is no such value.

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 
 use itertools::Itertools;
 
+use super::line::Line;
 use super::statistics::{LEVEL, holm, welch};
 use super::table::{Comparison, Group};
 use crate::advise::{Rates, with_launches};
+use crate::data::sampler::Rows;
 use crate::recipe::Cell;
 use crate::row::Environment;
 use crate::words::DeviceId;
@@ -205,6 +207,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// Single processes of equal work on a GPU that never waits are this far apart: of nine pairs of steps of 54 to 148 ms in
 /// `results/strong`, eight are within 3 %, and one is 5.3 % apart.
 const ON_GPU: f64 = 0.06;
+/// Where kernels take at least this share of the step they are not farther apart, however many they are: of 117 pairs of
+/// processes of two builds in `results` 116 are within 3.4 %, and one is 9.8 % apart.
+const BUSY: f64 = 0.9;
 /// The most that they are apart where the GPU waits for its host: beside other work of the host a step with tf32 in
 /// `results/amp_wikitext` took 7.05, 9.47 and 13.18 ms.
 const OF_HOST: f64 = 0.9;
@@ -216,24 +221,42 @@ fn first(comparison: &Comparison, column: &str, lines: &[usize]) -> Option<f64> 
     lines.iter().find_map(|&line| comparison.frame.get(column, line))
 }
 
-/// By which share another process of a cell may be shorter, and longer, where it runs.
-fn apart(cell: &Cell, environment: &Environment) -> [f64; 2] {
+/// By which share another process of a cell may be shorter, and longer, where it runs. `busy`: the share of the step that
+/// kernels take, where it was traced.
+fn apart(cell: &Cell, environment: &Environment, busy: Option<f64>) -> [f64; 2] {
     let cell = Cell { device: environment.device.id.clone(), ..cell.clone() };
     match cell.device_id() {
         DeviceId::Cpu => [ON_CPU; 2],
+        DeviceId::Cuda(_) if busy.is_some_and(|busy| busy >= BUSY) => [ON_GPU; 2],
         device @ DeviceId::Cuda(_) => {
             let rates = Rates::of(device, environment.ceilings);
             // Twice as fast, and half as fast. What does not wait for its host is as long as before.
             let [shorter, longer] = [0.5, 2.0].map(|times| with_launches(&cell, &rates, times));
-            [shorter.recip(), longer].map(|ratio| (ON_GPU + ratio - 1.0).min(OF_HOST))
+            // No step is shorter than its kernels.
+            let shorter = busy.map_or(shorter.recip(), |busy| shorter.recip().min(busy.recip()));
+            [shorter, longer].map(|ratio| (ON_GPU + ratio - 1.0).min(OF_HOST))
         }
     }
 }
 
-/// The same of a line; 0 if it did not run.
+/// The cell with rows as long as those of its batches are in the mean.
+fn of_mean_batch(line: &Line) -> Cell {
+    let mut cell = line.cell.clone();
+    let loading = line.measured().and_then(|measured| measured.loading.as_ref());
+    if let Some(loading) = loading.filter(|_| cell.data.sampler().sampler.rows() == Rows::Longest) {
+        let tokens = loading.step_tokens.iter().sum::<u64>() + loading.padding_tokens;
+        let rows = loading.step_tokens.len() * cell.train.batch_size;
+        cell.train.seq_len = (tokens as usize / rows).max(1);
+    }
+    cell
+}
+
+/// By which share another process of a line may be shorter, and longer; 0 if it did not run.
 fn single(comparison: &Comparison, line: usize) -> [f64; 2] {
     let line = &comparison.lines[line];
-    *line.apart.get_or_init(|| line.row.map_or([0.0; 2], |row| apart(line.cell, &row.environment)))
+    *line.apart.get_or_init(|| {
+        line.row.map_or([0.0; 2], |row| apart(&of_mean_batch(line), &row.environment, line.busy()))
+    })
 }
 
 /// How far single processes of the lines are apart, in words.

@@ -1,14 +1,17 @@
 //! Experiments with a known truth: at most 5 of 100 reports find a difference in equal work, and a true tenth is found.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::super::line::busy;
 use super::super::statistics::{LEVEL, holm, welch};
 use super::super::testing::{ok_row, on_gpu, recipe};
+use super::super::timelines::trace;
 use super::*;
+use crate::device::trace::Summary;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
 
@@ -36,20 +39,23 @@ fn drawn(recipe: &Recipe, processes: usize, spread: f64, factor: f64, random: &m
 /// Steps' medians of processes that did the same work, by what they did.
 type EqualWork = BTreeMap<String, Vec<f64>>;
 
-/// The committed rows under a folder that are of a GPU.
-fn committed(folder: &Path) -> impl Iterator<Item = Row> {
+/// The committed rows under a folder that are of a GPU, each with the folder of its results.
+fn committed(folder: &Path) -> impl Iterator<Item = (PathBuf, Row)> {
     let files = walkdir::WalkDir::new(folder).into_iter().map(|entry| entry.expect("a file").into_path());
     let is_of_gpu =
         |rows: &Path| ["h100-80gb-hbm3", "h200"].iter().any(|gpu| rows.ends_with(format!("{gpu}/rows")));
     let rows = files.filter(move |file| file.parent().is_some_and(is_of_gpu));
-    rows.map(|file| serde_json::from_slice(&std::fs::read(file).expect("a row")).expect("a row"))
+    rows.map(|file| {
+        let row = serde_json::from_slice(&std::fs::read(&file).expect("a row")).expect("a row");
+        (file.ancestors().nth(2).expect("a results folder").to_path_buf(), row)
+    })
 }
 
 /// Of small steps, which wait for the host: committed rows that differ in the seed, or in a loss scale that is one constant.
 fn small_steps() -> EqualWork {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext");
     let mut by_work = EqualWork::new();
-    for row in committed(&folder) {
+    for (_, row) in committed(&folder) {
         let mut cell = Cell::from_json(&row.cell).expect("a cell").to_json();
         for key in ["seed", "measure", "save"] {
             cell.as_object_mut().expect("a table").remove(key);
@@ -136,12 +142,13 @@ type Single = (f64, [f64; 2]);
 #[test]
 fn single_processes_of_equal_work_are_as_near_as_is_said() {
     let (mut by_work, mut of_several) = (BTreeMap::<String, Vec<Single>>::new(), BTreeSet::new());
-    for row in committed(Path::new(env!("CARGO_MANIFEST_DIR")).join("results").as_path()) {
-        let Some(step) = row.measurement.as_ref().map(|measurement| measurement.step.median) else {
-            continue;
-        };
+    for (folder, row) in committed(Path::new(env!("CARGO_MANIFEST_DIR")).join("results").as_path()) {
+        let Some(measured) = row.measurement.clone() else { continue };
+        let (step, cell) = (measured.step.median, Cell::from_json(&row.cell).expect("a cell"));
+        let trace = trace(&folder, &row.key).map(|trace| trace.expect("a trace"));
+        let summary = trace.and_then(|activities| Summary::new(&activities));
+        let busy = summary.and_then(|summary| busy(&cell, &measured, summary.kernel_seconds()));
         let environment = row.environment.clone();
-        let cell = Cell::from_json(&row.cell).expect("a cell");
         let mut work = cell.to_json();
         for key in ["seed", "save"] {
             work.as_object_mut().expect("a table").remove(key);
@@ -149,7 +156,7 @@ fn single_processes_of_equal_work_are_as_near_as_is_said() {
         work["measure"] = work["measure"]["memory_limit"].take();
         let work = format!("{work} {} {}", environment.commit, environment.device.name);
         of_several.extend((row.repeat > 1).then(|| work.clone()));
-        by_work.entry(work).or_default().push((step, apart(&cell, &environment)));
+        by_work.entry(work).or_default().push((step, apart(&cell, &environment, busy)));
     }
     let ratio = |(a, b): (&Single, &Single)| {
         let (slower, faster) = if a.0 > b.0 { (a, b) } else { (b, a) };
@@ -169,6 +176,20 @@ fn single_processes_of_equal_work_are_as_near_as_is_said() {
     }
 }
 
+/// A step whose kernels take nearly all of it is as long in every process, and none is shorter than its kernels.
+#[test]
+fn a_traced_step_bounds_what_another_process_may_take() {
+    let recipe = recipe("");
+    let rows = on_gpu(&drawn(&recipe, 1, 0.0, 1.0, &mut ChaCha8Rng::seed_from_u64(1)));
+    let mut environment = rows[0].environment.clone();
+    environment.ceilings.launch = Some(1.0);
+    let of = |busy| apart(&recipe.cells[0], &environment, busy);
+    assert_eq!(of(None), [OF_HOST; 2], "launches take all of the step");
+    assert_eq!(of(Some(0.95)), [ON_GPU; 2]);
+    let [shorter, longer] = of(Some(0.8));
+    assert!((shorter - (ON_GPU + 0.25)).abs() < 1e-9 && longer == OF_HOST, "{shorter} {longer}");
+}
+
 /// Static loss scales are a constant: the committed runs of three seeds each did the same work.
 #[test]
 fn committed_runs_of_equal_work_do_not_differ() {
@@ -177,7 +198,7 @@ fn committed_runs_of_equal_work_do_not_differ() {
     let source = crate::recipe::Source::read(&recipe).expect("a recipe");
     let recipe = Recipe::parse_finished(&source, false).expect("a recipe");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/amp_wikitext");
-    let rows: Vec<Row> = committed(&folder).collect();
+    let rows: Vec<Row> = committed(&folder).map(|(_, row)| row).collect();
     let comparison = Comparison::new(&recipe, &rows);
     assert_eq!(comparison.problems(), 1, "seeds are one problem");
     let scales = ["2⁻¹⁴", "2⁻⁷", "2⁰", "2¹⁶", "2²³"];

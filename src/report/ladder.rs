@@ -13,10 +13,9 @@ const SAME: f64 = 0.05;
 /// Nor is a stall of less than this share of a step.
 const NEGLIGIBLE: f64 = 0.005;
 /// What is counted before and after a stage.
-const COUNTED: [(&str, &str); 11] = [
+const COUNTED: [(&str, &str); 10] = [
     ("trace_kernels", "kernels a step"),
-    ("trace_busy", "share of the step with a kernel running"),
-    ("trace_idle_s", "longest idle time"),
+    ("trace_busy", "share of the step that kernels take"),
     ("trace_copies_to_device", "copies to the device"),
     ("trace_bytes_to_device", "bytes to the device"),
     ("trace_copies_to_host", "copies to the host"),

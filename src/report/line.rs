@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use itertools::Itertools;
 
+use crate::data::sampler::Rows;
 use crate::device::Ceilings;
 use crate::measure::Measurement;
 use crate::recipe::{Cell, Published};
@@ -29,6 +30,8 @@ pub struct Line<'a> {
     pub published: Option<&'a Published>,
     /// Of its device: the highest rates that a row of it has.
     pub ceilings: Ceilings,
+    /// Seconds in which a kernel ran in its traced step; none before the traces are read.
+    pub kernels: Option<f64>,
     /// By which share another process of the cell may be shorter, and longer, once it has been asked for.
     pub apart: OnceLock<[f64; 2]>,
 }
@@ -49,6 +52,12 @@ impl<'a> Line<'a> {
         let by_step =
             self.measurements().sorted_by(|a, b| a.step.median.total_cmp(&b.step.median)).collect_vec();
         by_step.get(by_step.len().saturating_sub(1) / 2).copied()
+    }
+
+    /// The share of the measured step that its kernels take; `None` without a trace, and where batches differ in size, so that
+    /// the traced one may be another.
+    pub fn busy(&self) -> Option<f64> {
+        busy(self.cell, self.measured()?, self.kernels?)
     }
 
     /// The line as if this row were its only one.
@@ -76,15 +85,19 @@ impl<'a> Line<'a> {
     }
 
     /// The share of the update on the host that backward hid, and the most that it could have hidden:
-    /// 1 − optimizer / update and min(1, backward / update), of medians. What is left of a step after
+    /// 1 − optimizer / update and min(1, backward of the last micro-batch / update), of medians. What is left of a step after
     /// backward counts as the update's, copies included. Nothing can be hidden where gradients are clipped by their own norm.
     pub fn hidden_update(&self) -> Option<(f64, f64)> {
         let Measurement { host_update, optimizer, backward, .. } = self.measured()?;
         let (update, exposed) = (host_update.as_ref()?.median, optimizer.as_ref()?.median);
         let train = &self.cell.train;
         let waits = train.clip_norm.is_some() && train.clip.is_own();
-        let most = if waits { 0.0 } else { (backward.as_ref()?.median / update).min(1.0) };
-        Some(((1.0 - exposed / update).max(0.0), most))
+        // Blocks are updated when their gradients are whole.
+        let last = backward.as_ref()?.median / train.accumulation_steps as f64;
+        let most = if waits { 0.0 } else { (last / update).min(1.0) };
+        let hidden = (1.0 - exposed / update).max(0.0);
+        // Micro-batches are not all as long as their mean.
+        Some((hidden, if waits { most } else { most.max(hidden) }))
     }
 
     /// Estimated bytes at the cell's highest moment.
@@ -96,6 +109,12 @@ impl<'a> Line<'a> {
         let peak = self.measured()?.memory.live_peak;
         (peak > 0).then(|| self.estimate() as f64 / peak as f64)
     }
+}
+
+/// As [`Line::busy`], of so many seconds of kernels.
+pub fn busy(cell: &Cell, measured: &Measurement, kernels: f64) -> Option<f64> {
+    let alike = cell.data.sampler().sampler.rows() != Rows::Longest;
+    alike.then_some((kernels / measured.step.median).min(1.0))
 }
 
 fn of_its_end(row: &Row) -> Option<&Measurement> {

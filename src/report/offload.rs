@@ -8,6 +8,7 @@ use super::differences::is_slower;
 use super::document::{Element, Table};
 use super::line::Line;
 use super::table::{Comparison, Group};
+use crate::device::Ceilings;
 use crate::measure::{Crossing, Phase};
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
@@ -17,6 +18,8 @@ use crate::words::text::{names, percent, ratio, sentence, verb};
 const AT_CEILING: f64 = 0.9;
 /// One below this part of it has another cause than pauses between kernels.
 const NEAR_CEILING: f64 = 0.7;
+/// A step of less than so many times the floor of its copies is at it.
+const AT_FLOOR: f64 = 1.25;
 
 /// The elements of every document, and the details; empty for recipes whose blocks stay where they are.
 pub fn elements(comparison: &Comparison) -> (Vec<Element>, Vec<Element>) {
@@ -68,23 +71,25 @@ fn hidden(comparison: &Comparison) -> Option<String> {
         all.iter().max_by(|a, b| a.share.total_cmp(&b.share))?,
         all.iter().max_by(|a, b| (a.ceiling - a.share).total_cmp(&(b.ceiling - b.share)))?,
     );
+    let plain = |i: usize| comparison.name(&comparison.lines[i]);
+    let name = |i: usize| sentence(&plain(i));
     let of_cell = |of: &Hidden| {
+        let its = verb(&plain(of.line), "its", "their");
         let bound = match of.compute < 1.0 {
-            _ if of.by_update => "; most of the rest are copies of its update",
-            true if of.share > AT_CEILING * of.ceiling => {
-                "; its copies take longer than its computation, so the bus is the limit"
+            _ if of.by_update => format!("; most of the rest are copies of {its} update"),
+            true if of.share > AT_CEILING * of.ceiling && is_at_floor(&comparison.lines[of.line]) => {
+                format!("; {its} copies take longer than {its} computation, so the bus is the limit")
             }
-            true => "; its copies take longer than its computation",
-            false if of.share > NEAR_CEILING * of.ceiling => {
-                "; its computation takes longer than its copies, so what is not hidden is the first copy, the last one, and \
-                 the pauses between kernels while a copy runs"
-            }
+            true => format!("; {its} copies take longer than {its} computation"),
+            false if of.share > NEAR_CEILING * of.ceiling => format!(
+                "; {its} computation takes longer than {its} copies, so what is not hidden is the first copy, the last one, \
+                 and the pauses between kernels while a copy runs"
+            ),
             // Kernels do not run either: they wait for their host, or for a copy.
-            false => "; in the rest of the time of its copies no kernel runs",
+            false => format!("; in the rest of the time of {its} copies no kernel runs"),
         };
         format!("{} of at most {}{bound}", percent(of.share), percent(of.ceiling))
     };
-    let name = |i: usize| sentence(&comparison.name(&comparison.lines[i]));
     let largest = if all.len() == 1 { "this" } else { "the largest" };
     let first = format!(
         "{} {} {largest} share of the time of {} copies behind computation, each direction by itself: {}.",
@@ -95,7 +100,10 @@ fn hidden(comparison: &Comparison) -> Option<String> {
     );
     let far = worst.line != best.line && worst.share < AT_CEILING * worst.ceiling;
     let is = verb(&name(worst.line), "is farthest from its", "are farthest from their");
-    let second = far.then(|| format!(" {} {is} ceiling: {}.", name(worst.line), of_cell(worst)));
+    let among = if moved(comparison).all(|i| overlapping(&i)) { "" } else { "Of those that overlap, " };
+    let second = far.then(|| {
+        format!(" {}.", sentence(&format!("{among}{} {is} ceiling: {}", plain(worst.line), of_cell(worst))))
+    });
     Some(format!("{first}{} This is of one recorded step of each cell.", second.unwrap_or_default()))
 }
 
@@ -121,31 +129,73 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
     comparison.table_of(caption, CROSSINGS, crossings)
 }
 
+/// The fewest bytes that cross the bus in a step.
+struct Fewest {
+    forward: f64,
+    /// In backward, both ways at once and in one direction by itself.
+    both: f64,
+    alone: f64,
+    alone_to_device: bool,
+}
+
+impl Fewest {
+    /// `None` where no block moves.
+    fn of(line: &Line) -> Option<Self> {
+        let measured = line.measured().and_then(|measured| measured.resident_blocks);
+        let cell = line.cell.with_resident_blocks(measured);
+        let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
+        let (operators, workload) = (cell.operators(), cell.workload());
+        let [block, gradient] = operators.crossing(&workload).map(|bytes| bytes as f64);
+        if !cell.train.mode.trains() {
+            let copies = cell.offload.fewest_copies_of_a_forward(shape.layers);
+            return Some(Self {
+                forward: copies as f64 * block,
+                both: 0.0,
+                alone: 0.0,
+                alone_to_device: true,
+            });
+        }
+        let copies = operators.fewest_copies(&workload);
+        let to_device =
+            copies.backward_to_device as f64 * block + copies.gradients_to_device as f64 * gradient;
+        let to_host = copies.gradients_to_host as f64 * gradient;
+        Some(Self {
+            forward: copies.forward_to_device as f64 * block,
+            both: to_device.min(to_host),
+            alone: (to_device - to_host).abs(),
+            alone_to_device: to_device > to_host,
+        })
+    }
+
+    /// Seconds in backward of what has one direction to itself, such as frozen weights.
+    fn alone(&self, rates: &Ceilings) -> Option<f64> {
+        let rate = if self.alone_to_device { rates.host_to_device } else { rates.device_to_host };
+        Some(self.alone / rate.or(rates.both_ways)?)
+    }
+}
+
 /// Seconds that the fewest possible bytes take at the measured rates, in forward and in backward, 0 without a
 /// backward; `None` where no block moves.
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
-    let ceilings = line.row.map(|_| line.ceilings)?;
-    let cell = line.cell.with_resident_blocks(line.measured().and_then(|measured| measured.resident_blocks));
-    let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
-    if !cell.train.mode.trains() {
-        let copies = cell.offload.fewest_copies_of_a_forward(shape.layers);
-        let [block, _] = cell.operators().crossing(&cell.workload());
-        return Some([copies as f64 * block as f64 / ceilings.host_to_device?, 0.0]);
-    }
-    let (operators, workload) = (cell.operators(), cell.workload());
-    let copies = operators.fewest_copies(&workload);
-    let crossing = operators.crossing(&workload).map(|bytes| bytes as f64);
-    let weights = |copies: usize| copies as f64 * crossing[0];
-    let gradients = |copies: usize| copies as f64 * crossing[1];
-    let to_device = weights(copies.backward_to_device) + gradients(copies.gradients_to_device);
-    let to_host = gradients(copies.gradients_to_host);
-    // Copies run both ways as long as there are bytes both ways; the rest, such as frozen weights, has one way to itself.
-    let one_way = if to_device > to_host { ceilings.host_to_device } else { ceilings.device_to_host };
-    let both_ways = ceilings.both_ways?;
-    let backward =
-        to_device.min(to_host) / both_ways + (to_device - to_host).abs() / one_way.unwrap_or(both_ways);
-    let forward = weights(copies.forward_to_device) / ceilings.host_to_device?;
-    Some([forward, backward])
+    let (fewest, rates) = (Fewest::of(line)?, line.row.map(|_| line.ceilings)?);
+    let forward = fewest.forward / rates.host_to_device?;
+    let copies_back = fewest.both + fewest.alone > 0.0;
+    Some([forward, if copies_back { fewest.both / rates.both_ways? + fewest.alone(&rates)? } else { 0.0 }])
+}
+
+/// Whether a step takes about as long as its copies must.
+fn is_at_floor(line: &Line) -> bool {
+    let step = line.measured().map_or(f64::INFINITY, |measured| measured.step.median);
+    floor(line).is_some_and(|[forward, backward]| step < AT_FLOOR * (forward + backward))
+}
+
+/// Bytes per second each way that a line's backward proves: it moved at least the fewest bytes. No more than one way alone has,
+/// since some of them may cross before.
+pub fn proven(line: &Line) -> Option<f64> {
+    let (fewest, rates) = (Fewest::of(line)?, line.ceilings);
+    let seconds = line.measured()?.backward.as_ref()?.median - fewest.alone(&rates)?;
+    let most = rates.host_to_device?.min(rates.device_to_host?);
+    (fewest.both > 0.0 && seconds > 0.0).then(|| (fewest.both / seconds).min(most))
 }
 
 /// The cell's settings but for its strategy.

@@ -109,6 +109,13 @@ impl StepProfile {
         Some(Self { parts: lines, kernels, on_cpu, graph: cell.train.graph })
     }
 
+    /// Seconds of the kernels of the update.
+    pub fn of_update(&self) -> f64 {
+        let phase = name(Some(Phase::Optimizer));
+        let parts = self.parts.iter().filter(|part| part.phase == phase && part.kernels.is_some());
+        parts.map(|part| part.seconds).sum()
+    }
+
     /// The table of the operators; `name`: what the cell is called.
     pub fn table(&self, name: &str) -> Table {
         let mut frame = Frame::default();

@@ -123,6 +123,23 @@ fn methods_with_an_update_are_chosen_among_themselves() {
     assert!(said.contains("No other method with an update needs less memory"), "{said}");
 }
 
+/// 31 of 30 ms are as long, and half the memory is worth it, unless memory is free.
+#[test]
+fn memory_below_a_limit_that_all_have_is_free() {
+    for (limit, takes) in
+        [("", "take level 1."), ("[measure]\nmemory_limit = \"1 GiB\"\n", "is free: take level 0.")]
+    {
+        let recipe = recipe(&format!("{limit}[grid]\n\"checkpoint.level\" = [0, 1]\n"));
+        let row = |cell: &Cell| match cell.checkpoint.level.number() {
+            0.0 => ok_row(cell, 0.01, 0.02, 100 << 20),
+            _ => ok_row(cell, 0.01, 0.021, 50 << 20),
+        };
+        let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
+        let said = said(&recipe, &rows);
+        assert!(said[1].ends_with(takes), "{said:?}");
+    }
+}
+
 #[test]
 fn a_method_alone_is_told_with_what_it_learned() {
     let recipe = language_recipe("");

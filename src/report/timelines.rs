@@ -1,11 +1,11 @@
 //! [`Timelines`]: the traces of a recipe's cells, drawn and in numbers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::Path;
 
 use super::charts;
-use super::columns::TRACES;
+use super::columns::{TRACES, Traced};
 use super::document::{Chart, Element};
 use super::line::Line;
 use super::offload::others;
@@ -65,9 +65,18 @@ pub fn trace(folder: &Path, key: &str) -> Option<Result<Vec<Activity>, String>> 
 }
 
 impl Timelines {
-    /// Adds [`TRACES`] of the lines that were traced.
+    /// Adds the times of kernels to the lines that were traced, and [`TRACES`].
     pub fn add_to(&self, comparison: &mut Comparison) {
-        comparison.frame.add("", TRACES, comparison.lines.len(), |line| self.summary(line));
+        for Timeline { line, summary, .. } in &self.drawn {
+            comparison.lines[*line].kernels = Some(summary.kernel_seconds());
+        }
+        let traced = |timeline: &Timeline| {
+            let busy = comparison.lines[timeline.line].busy().unwrap_or(timeline.summary.busy_share);
+            let update = timeline.profile.of_update();
+            (timeline.line, Traced { summary: timeline.summary.clone(), busy, update })
+        };
+        let traced: HashMap<usize, Traced> = self.drawn.iter().map(traced).collect();
+        comparison.frame.add("", TRACES, comparison.lines.len(), |line| traced.get(&line));
     }
 
     /// Reads `traces/<row key>.json.gz` of every row. A trace that cannot be read, or that is missing
@@ -134,11 +143,6 @@ impl Timelines {
             ));
         }
         Ok(timelines)
-    }
-
-    /// The numbers of a line's trace.
-    pub fn summary(&self, line: usize) -> Option<&Summary> {
-        self.drawn.iter().find(|timeline| timeline.line == line).map(|timeline| &timeline.summary)
     }
 
     /// Naive offload above overlap, and what to see there. It comes first: a document that is too long leaves out what comes
@@ -280,10 +284,10 @@ mod tests {
         else {
             panic!("{} elements", elements.len())
         };
-        // Numbers of `step_trace`.
+        // Numbers of `step_trace`: 7 of its 10 ms have kernels, and the measured step takes a second.
         assert_eq!(
             table.rows,
-            [["level 0.5", "10.0 ms", "3", "70 %", "48.0 MiB", "25.2", "16.0 MiB", "16.8", "67 %"]]
+            [["level 0.5", "10.0 ms", "3", "0.7 %", "48.0 MiB", "25.2", "16.0 MiB", "16.8", "67 %"]]
         );
         assert!(caption.ends_with(LANES), "{caption}");
         assert!(svg.contains("step 10.0 ms · 3 kernels · device busy 70 % · 67 % of copy time hidden"));

@@ -36,16 +36,27 @@ pub fn trade(
     let (Some([quickest, fastest]), Some([_, least])) = (front.first(), front.last()) else {
         return Vec::new();
     };
+    // Memory below a limit that all have is free.
+    let limit = trade.limit();
+    let fastest = if limit.is_some() { quickest } else { fastest };
     let first = [trade.fastest(quickest, fastest)];
     let first = first.into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
     let compared =
         of_good || comparison.having("eval_perplexity").next().is_some() || answers::are_asked(comparison);
     let unlike = if compared { String::new() } else { unlike(comparison, candidates) };
+    if let Some(limit) = limit {
+        let take =
+            format!("All are held to {limit}, and memory below that is free: take {}.", trade.name(fastest));
+        return vec![first, take + &unlike];
+    }
     if least.method == fastest.method {
         let there = if trade.at.is_empty() { "" } else { " there" };
         let less = if of_good { "None of the others" } else { "No other method" };
         let with = if trade.are_with_update { " with an update" } else { "" };
-        let take = format!("{less}{with} needs less memory{there}: take {}.", trade.name(fastest));
+        let driver = |of: &Group| trade.value("driver_peak_bytes", of);
+        let of_tensors = candidates.iter().any(|of| driver(of) < driver(fastest));
+        let memory = if of_tensors { "memory for tensors" } else { "memory" };
+        let take = format!("{less}{with} needs less {memory}{there}: take {}.", trade.name(fastest));
         return vec![first, take + &unlike];
     }
     vec![first, trade.least(least, fastest), trade.choice(&front) + &unlike]
@@ -89,6 +100,15 @@ impl<'c> Trade<'c> {
         let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
         let at = at(comparison, candidates[0]);
         Self { comparison, candidates, of_good, are_with_update, time, of_what, at }
+    }
+
+    /// The limit of the device's memory that all candidates have, if there are several and they have one.
+    fn limit(&self) -> Option<Bytes> {
+        let mut limits = self.candidates.iter().map(|of| self.line(of).cell.measure.memory_limit);
+        limits
+            .next()
+            .flatten()
+            .filter(|first| self.candidates.len() > 1 && limits.all(|of| of == Some(*first)))
     }
 
     fn value(&self, column: &str, of: &Group) -> f64 {
@@ -167,9 +187,10 @@ impl<'c> Trade<'c> {
         let what = match quickest.method == fastest.method {
             true => format!("{name} {} the least time{}", verb(&name, "takes", "take"), self.rivals(fastest)),
             false => format!(
-                "{first} {} the least time, {} {}; of those that take at most 1 % longer, or 10 % and not clearly so, \
+                "{first} {} the least time{}, {} {}; of those that take at most 1 % longer, or 10 % and not clearly so, \
                  {name} {} the least memory",
                 verb(&first, "takes", "take"),
+                self.rivals(quickest),
                 self.written(self.time, quickest),
                 self.of_what,
                 verb(&name, "needs", "need"),
@@ -304,7 +325,10 @@ fn unlike(comparison: &Comparison, candidates: &[&Group]) -> String {
     let of: Vec<&str> = LEARNING.iter().filter(|(key, _)| differs(key)).map(|(_, name)| *name).collect();
     match of.is_empty() || !learn {
         true => String::new(),
-        false => format!(" The methods differ in {}; what they learn was not compared.", names(&of)),
+        false => format!(
+            " The methods differ in {}; what they learn was not compared on held-out text.",
+            names(&of)
+        ),
     }
 }
 

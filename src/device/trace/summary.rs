@@ -38,6 +38,11 @@ impl Transfers {
 }
 
 impl Summary {
+    /// Seconds during which a kernel ran that computes.
+    pub fn kernel_seconds(&self) -> f64 {
+        self.busy_share * self.span as f64 * 1e-9
+    }
+
     /// `None` when the activities span no time.
     pub fn new(activities: &[Activity]) -> Option<Self> {
         let (start, end) = span(activities).filter(|(start, end)| end > start)?;

@@ -188,11 +188,17 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
 }
 
 fn caption(curves: &[Curve], at: &str, shown: &[Shown], evaluated: bool, limit: f64) -> String {
-    let mut windows: Vec<usize> = curves.iter().map(Curve::window).filter(|window| *window > 1).collect();
+    let (short, mut windows): (Vec<usize>, Vec<usize>) =
+        curves.iter().map(Curve::window).partition(|window| *window < 2);
     windows.sort_unstable();
+    let alone = if short.is_empty() { "" } else { ", of short curves each step" };
     let mean = match (windows.first(), windows.last()) {
-        (Some(low), Some(high)) if low == high => format!(" (thin; thick: its mean over {low} steps)"),
-        (Some(low), Some(high)) => format!(" (thin; thick: its mean over 2 % of the steps, {low} to {high})"),
+        (Some(low), Some(high)) if low == high => {
+            format!(" (thin; thick: its mean over {low} steps{alone})")
+        }
+        (Some(low), Some(high)) => {
+            format!(" (thin; thick: its mean over 2 % of the steps, {low} to {high}{alone})")
+        }
         _ => String::new(),
     };
     let held_out = match shown {

@@ -21,8 +21,6 @@ const FRONT: RGBColor = RGBColor(150, 150, 150);
 /// Of more methods than this those that are on no front look alike.
 const NAMED: usize = 16;
 const OTHER: RGBColor = RGBColor(190, 190, 190);
-/// The most places, [`NEAR`] apart, that a marker moves by. One that finds none free covers another.
-const STEPS: i32 = 6;
 /// Markers nearer than this cover each other.
 const NEAR: i32 = 11;
 /// The height of a time that is written beside a marker.
@@ -102,9 +100,8 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
         plot = plot.panel(x, y, move |canvas, area| draw(canvas, area, comparison, &of_problem, far, named));
     }
     let mut caption = String::from(
-        "Peak memory of tensors against step time; left and below is better. Markers that \
-                                    would cover one another stand side by side where there is room; the line of the front \
-                                    has their true places.",
+        "Peak memory of tensors against step time; left and below is better. Markers that would cover one another stand side \
+         by side in their order, each with a stroke to its place.",
     );
     if far_points {
         caption += " A point at the right edge, behind the stroke, takes longer than the axis shows: its time is written next to it.";
@@ -180,18 +177,44 @@ fn staircase(front: &[(i32, i32)]) -> Vec<(i32, i32)> {
     path
 }
 
-/// Places for markers so that none covers another: each moves to the right, or to the left at the edge, until it is free.
+/// Places for markers so that none covers another: those that would stand side by side, about where they belong and in their
+/// order. With too many of them the first ones are beyond the left edge.
 fn apart(places: &[(i32, i32)], (left, right): (i32, i32)) -> Vec<(i32, i32)> {
-    let mut taken: Vec<(i32, i32)> = Vec::new();
-    for &(x, y) in places {
-        let steps = (0..STEPS).flat_map(|step| [x + step * NEAR, x - step * NEAR]);
-        let free = |at: &i32| {
-            (left + 4..right - 4).contains(at)
-                && taken.iter().all(|other| (other.0 - at).abs() >= NEAR || (other.1 - y).abs() >= NEAR)
-        };
-        taken.push((steps.into_iter().find(free).unwrap_or(x), y));
+    let (left, right) = (left + 4, right - 5);
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by_key(|&i| places[i]);
+    let mut out = places.to_vec();
+    // The first of the markers that stand together because of it.
+    let mut first: Vec<usize> = (0..places.len()).collect();
+    for (place, &i) in order.iter().enumerate() {
+        out[i].0 = out[i].0.max(left);
+        while let Some(&j) = order[..place].iter().find(|&&j| covers(out[i], out[j])) {
+            out[i].0 = out[j].0 + NEAR;
+            first[i] = first[j];
+        }
     }
-    taken
+    for &head in &order {
+        let group: Vec<usize> = order.iter().copied().filter(|&i| first[i] == head).collect();
+        let moved: i32 = group.iter().map(|&i| out[i].0 - places[i].0).sum();
+        let back = (moved / group.len().max(1) as i32).clamp(0, (out[head].0 - left).max(0));
+        let moved_back = |i: usize| (out[i].0 - back, out[i].1);
+        let others = || order.iter().filter(|&&i| first[i] != head);
+        if group.iter().all(|&i| others().all(|&j| !covers(moved_back(i), out[j]))) {
+            group.iter().for_each(|&i| out[i].0 -= back);
+        }
+    }
+    for (place, &i) in order.iter().enumerate().rev() {
+        out[i].0 = out[i].0.min(right);
+        while let Some(&j) = order[place + 1..].iter().find(|&&j| covers(out[i], out[j])) {
+            out[i].0 = out[j].0 - NEAR;
+        }
+    }
+    out
+}
+
+/// Whether two markers at these places cover one another.
+fn covers(a: (i32, i32), b: (i32, i32)) -> bool {
+    (a.0 - b.0).abs() < NEAR && (a.1 - b.1).abs() < NEAR
 }
 
 /// Places for markers with their times beside them, one in each row: each moves down, or all of them up at the lower edge.
@@ -214,13 +237,17 @@ mod tests {
 
     #[test]
     fn no_marker_covers_another() {
-        let placed = apart(&[(100, 100), (102, 101), (98, 99), (100, 140)], (0, 200));
-        assert_eq!(placed[0], (100, 100));
-        assert_eq!(placed[3], (100, 140));
-        for (i, a) in placed.iter().enumerate() {
-            let covers = |b: &&(i32, i32)| (a.0 - b.0).abs() < NEAR && (a.1 - b.1).abs() < NEAR;
-            assert_eq!(placed[i + 1..].iter().find(covers), None, "{placed:?}");
+        for right in [200, 110] {
+            let placed = apart(&[(100, 100), (102, 101), (98, 99), (100, 140), (20, 100)], (0, right));
+            assert_eq!(placed[3..], [(100, 140), (20, 100)]);
+            for (i, a) in placed.iter().enumerate() {
+                assert_eq!(placed[i + 1..].iter().find(|b| covers(*a, **b)), None, "{placed:?}");
+            }
+            assert!(placed[2].0 < placed[0].0 && placed[0].0 < placed[1].0, "in their order: {placed:?}");
+            assert!(placed.iter().all(|place| place.0 < right), "{placed:?}");
         }
+        // About where they belong.
+        assert_eq!(apart(&[(100, 9), (100, 9), (100, 9)], (0, 200)), [(89, 9), (100, 9), (111, 9)]);
     }
 
     #[test]

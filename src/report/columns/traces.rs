@@ -5,20 +5,32 @@ use super::super::units::Unit::*;
 use super::{Column, Of, column};
 use crate::device::trace::{KernelTime, Summary};
 
+/// A traced step.
+pub struct Traced {
+    pub summary: Summary,
+    /// The share of the measured step that its kernels take, or of the traced one where batches differ in size.
+    pub busy: f64,
+    /// Seconds of the kernels of its update.
+    pub update: f64,
+}
+
 /// One traced step.
-pub const TRACES: &[Column<Of<Summary>>] = &[
-    column("trace_s", "step", Seconds, |s| Some(s.span as f64 * 1e-9)),
-    column("trace_kernels", "kernels", Count, |s| Some(s.kernels as f64)),
-    column("trace_busy", "busy", Share, |s| Some(s.busy_share)),
-    column("trace_idle_s", "longest idle", Seconds, |s| Some(s.longest_idle as f64 * 1e-9)),
-    column("trace_copies_to_device", "copies to the device", Count, |s| Some(s.to_device.count as f64)),
-    column("trace_bytes_to_device", "to the device", Bytes, |s| some(s.to_device.bytes)),
-    column("trace_rate_to_device", "GB/s", GigabytesPerSecond, |s| s.to_device.rate()),
-    column("trace_copies_to_host", "copies to the host", Count, |s| Some(s.to_host.count as f64)),
-    column("trace_bytes_to_host", "to the host", Bytes, |s| some(s.to_host.bytes)),
-    column("trace_rate_to_host", "GB/s", GigabytesPerSecond, |s| s.to_host.rate()),
-    column("trace_hidden", "copy time hidden", Share, |s| s.hidden_share),
-    column("trace_hidden_exchange", "exchange hidden", Share, |s| s.hidden_exchange),
+pub const TRACES: &[Column<Of<Traced>>] = &[
+    column("trace_s", "step", Seconds, |t| Some(t.summary.span as f64 * 1e-9)),
+    column("trace_kernels", "kernels", Count, |t| Some(t.summary.kernels as f64)),
+    column("trace_busy", "busy", Share, |t| Some(t.busy)),
+    column("trace_update_s", "kernels of the update", Seconds, |t| (t.update > 0.0).then_some(t.update)),
+    column("trace_idle_s", "longest idle", Seconds, |t| Some(t.summary.longest_idle as f64 * 1e-9)),
+    column("trace_copies_to_device", "copies to the device", Count, |t| {
+        Some(t.summary.to_device.count as f64)
+    }),
+    column("trace_bytes_to_device", "to the device", Bytes, |t| some(t.summary.to_device.bytes)),
+    column("trace_rate_to_device", "GB/s", GigabytesPerSecond, |t| t.summary.to_device.rate()),
+    column("trace_copies_to_host", "copies to the host", Count, |t| Some(t.summary.to_host.count as f64)),
+    column("trace_bytes_to_host", "to the host", Bytes, |t| some(t.summary.to_host.bytes)),
+    column("trace_rate_to_host", "GB/s", GigabytesPerSecond, |t| t.summary.to_host.rate()),
+    column("trace_hidden", "copy time hidden", Share, |t| t.summary.hidden_share),
+    column("trace_hidden_exchange", "exchange hidden", Share, |t| t.summary.hidden_exchange),
 ];
 
 /// An operator in a phase of a traced step.

@@ -11,7 +11,7 @@ use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
 use crate::report::line::Line;
-use crate::report::{labels, operators};
+use crate::report::{labels, offload, operators};
 use crate::row::{Row, Status, ceilings};
 use crate::words::Settings;
 
@@ -67,7 +67,7 @@ impl<'a> Comparison<'a> {
             let ended = found[i].iter().copied().find(|row| row.status == Status::Ok);
             ended.or(found[i].first().copied())
         };
-        let lines: Vec<Line> = settings
+        let mut lines: Vec<Line> = settings
             .into_iter()
             .enumerate()
             .map(|(i, settings)| Line {
@@ -82,9 +82,12 @@ impl<'a> Comparison<'a> {
                 nearest: nearest[i].is_some_and(|base| nearest[base] != Some(base)),
                 ceilings: row_of(i)
                     .map_or_else(Ceilings::default, |row| highest[&*row.environment.device.name]),
+                kernels: None,
                 apart: OnceLock::new(),
             })
             .collect();
+
+        with_proven_rates(&mut lines);
         let (frame, crossings) = Frame::of_cells(&lines);
         let verified = Vec::new();
         Self {
@@ -100,6 +103,19 @@ impl<'a> Comparison<'a> {
             frame,
             crossings,
             verified,
+        }
+    }
+}
+
+/// Raises the rate of the bus each way at once to what the steps of the device prove.
+fn with_proven_rates(lines: &mut [Line]) {
+    let device = |line: &Line| line.row.map(|row| row.environment.device.name.clone());
+    let proven: Vec<(Option<String>, f64)> =
+        lines.iter().filter_map(|line| Some((device(line), offload::proven(line)?))).collect();
+    for line in lines {
+        let own = device(line);
+        for (_, rate) in proven.iter().filter(|(of, _)| *of == own) {
+            line.ceilings.both_ways = line.ceilings.both_ways.map(|both| both.max(*rate));
         }
     }
 }
