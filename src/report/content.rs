@@ -84,7 +84,7 @@ fn elements(
     out.extend(Element::section("Published results", [published(comparison)]));
     out.push(Element::Flush);
     out.push(Element::heading("Limits"));
-    out.push(Element::paragraph(environment::limits(comparison)));
+    out.push(Element::paragraph(together(environment::limits(comparison))));
     out.push(Element::heading("How it was measured"));
     out.push(Element::List { items: environment::items(comparison) });
     let details = [

@@ -6,6 +6,7 @@ use itertools::Itertools;
 use polars::prelude::ChunkQuantile;
 
 use super::ceilings;
+use super::line::Line;
 use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::row::{Environment, Row, Status};
@@ -13,6 +14,8 @@ use crate::verify::Record;
 use crate::words::Bytes;
 use crate::words::text::{and, counted, percent};
 
+/// A step of which kernels take less than this share waits for its host.
+const BUSY: f64 = 0.75;
 /// Below this share of its rate of matrix products a GPU waits for its host more than it computes.
 const WAITING: f64 = 0.1;
 
@@ -127,22 +130,44 @@ pub fn limits(comparison: &Comparison) -> String {
     let random =
         lines().any(|line| line.cell.model.decoder().is_some() && line.cell.model.weights_folder().is_none());
     if random {
-        out.push("Weights are random: time and memory do not depend on them, but quality does.".into());
+        out.push("Weights begin random: time and memory do not depend on them, but quality does.".into());
     }
-    let share = comparison.frame.of_rows("share_of_matmul_rate", 0..comparison.lines.len());
-    if rows.iter().any(|row| !row.is_on_cpu()) && share.median().is_some_and(|share| share < WAITING) {
-        out.push(format!(
-            "In the median cell the device reaches {} of its rate of matrix products: the work is small, and times are those of \
-             launching kernels, which larger models would hide.",
-            percent(share.median().unwrap_or_default())
-        ));
-    }
+    out.extend(waiting(comparison));
     out.extend(
         rows.iter().any(|row| !row.is_on_cpu()).then(|| {
             "Peak memory counts tensors alone; a card must also hold what the driver counts.".into()
         }),
     );
     out.join(" ")
+}
+
+/// How many cells of a GPU wait for their host, which launches kernels one by one, where the traces or the rates tell it.
+fn waiting(comparison: &Comparison) -> Option<String> {
+    let on_gpu = |line: &&Line| line.row.is_some_and(|row| !row.is_on_cpu());
+    let lines = || comparison.lines.iter().filter(on_gpu);
+    // Blocks that move wait for their copies, ranks for each other, and a graph for nobody.
+    let stays =
+        |line: &&Line| !line.cell.offload.moves() && !line.cell.train.graph && line.cell.parallel.is_alone();
+    let busy: Vec<f64> = lines().filter(stays).filter_map(Line::busy).collect();
+    let idle = busy.iter().copied().filter(|busy| *busy < BUSY);
+    if let Some(least) = idle.clone().min_by(f64::total_cmp) {
+        return Some(format!(
+            "At {} of {} traced cells without a graph or offload, kernels take less than {} of the step, at the lowest {}: the \
+             rest of these times is that of launching kernels, which larger work would hide.",
+            idle.count(),
+            busy.len(),
+            percent(BUSY),
+            percent(least)
+        ));
+    }
+    let share = comparison.frame.of_rows("share_of_matmul_rate", 0..comparison.lines.len()).median();
+    share.filter(|share| busy.is_empty() && lines().next().is_some() && *share < WAITING).map(|share| {
+        format!(
+            "In the median cell the device reaches {} of its rate of matrix products: the work is small, and times are those of \
+             launching kernels, which larger models would hide.",
+            percent(share)
+        )
+    })
 }
 
 /// Each of the values once, in their order.

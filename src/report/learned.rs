@@ -7,9 +7,9 @@ use strum::IntoEnumIterator;
 use super::labels::FEW;
 use super::line::Line;
 use super::quality::{self, Verdict};
-use super::table::Comparison;
+use super::table::{Comparison, Group};
 use crate::row::Status;
-use crate::words::text::{few, percent, sentence, verb};
+use crate::words::text::{few, names, percent, sentence, verb};
 
 /// The methods that learn as well as the baseline: their held-out perplexity is as low at every size, and their right answers
 /// are not clearly fewer; and the others that ran. Where nothing was evaluated or asked, all methods are good; where the
@@ -113,4 +113,24 @@ pub fn told(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<Stri
         }
     }
     vec![text + "."]
+}
+/// Settings that change what is learned.
+const LEARNING: [(&str, &str); 3] =
+    [("precision.compute", "precision"), ("train.optimizer.kind", "optimizer"), ("tuning.method", "tuning")];
+
+/// What the candidates differ in that changes what they learn, where nothing compares that.
+pub fn unlike(comparison: &Comparison, candidates: &[&Group]) -> String {
+    let differs = |key: &str| {
+        !candidates.iter().map(|group| comparison.lines[group.lines[0]].settings.get(key)).all_equal()
+    };
+    let cell = |group: &&Group| comparison.lines[group.lines[0]].cell;
+    let learn = candidates.iter().all(|group| cell(group).train.optimizer.rule().is_some());
+    let of: Vec<&str> = LEARNING.iter().filter(|(key, _)| differs(key)).map(|(_, name)| *name).collect();
+    match of.is_empty() || !learn {
+        true => String::new(),
+        false => format!(
+            " The methods differ in {}; what they learn was not compared on held-out text.",
+            names(&of)
+        ),
+    }
 }

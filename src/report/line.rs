@@ -11,6 +11,9 @@ use crate::recipe::{Cell, Published};
 use crate::row::{Row, Status};
 use crate::words::Settings;
 
+/// A run whose steps took longer by more in the mean than in the median has waited.
+const WAITED: f64 = 1.05;
+
 /// One cell of the recipe.
 pub struct Line<'a> {
     pub cell: &'a Cell,
@@ -58,6 +61,15 @@ impl<'a> Line<'a> {
     /// the traced one may be another.
     pub fn busy(&self) -> Option<f64> {
         busy(self.cell, self.measured()?, self.kernels?)
+    }
+
+    /// Whether steps on a GPU took clearly longer over the whole run than their median by device events says.
+    pub fn waited(&self) -> bool {
+        let of_run =
+            |measured: &Measurement| Some(measured.run_seconds? / measured.step.seconds.len() as f64);
+        let on_gpu = self.row.is_some_and(|row| !row.is_on_cpu());
+        let waited = |m: &Measurement| of_run(m).is_some_and(|of_run| of_run > WAITED * m.step.median);
+        self.measured().filter(|_| on_gpu).is_some_and(waited)
     }
 
     /// The line as if this row were its only one.

@@ -71,11 +71,31 @@ impl<'a> Comparison<'a> {
         let keys = &self.label_sizes;
         let of = if self.of_steps { " of a whole step" } else { "" };
         let legend = labels::is_product(keys).then(|| labels::size_legend(keys) + of);
-        match (self.shapes.as_slice(), legend) {
-            ([one], Some(legend)) => Some(format!("sizes of every cell: {} ({legend})", one.label)),
-            ([one], None) if !keys.is_empty() => Some(format!("every cell: {}", one.label)),
-            (_, legend) => legend.map(|legend| format!("sizes: {legend}")),
-        }
+        let one = match self.shapes.as_slice() {
+            [one] if !keys.is_empty() => Some(one),
+            _ => None,
+        };
+        let sizes = match (one, &legend) {
+            (Some(one), Some(legend)) => Some(format!("sizes of every cell: {} ({legend})", one.label)),
+            (_, legend) => legend.as_ref().map(|legend| format!("sizes: {legend}")),
+        };
+        let single = one.filter(|_| legend.is_none()).map(|one| one.label.clone());
+        let fixed: Vec<String> = single.into_iter().chain(self.fixed_sizes()).collect();
+        let every = (!fixed.is_empty()).then(|| format!("every cell: {}", fixed.join(", ")));
+        let note = sizes.into_iter().chain(every).join("; ");
+        (!note.is_empty()).then_some(note)
+    }
+
+    /// `sequence length 512`: sizes of a batch that no label has, where all cells have the same.
+    fn fixed_sizes(&self) -> Vec<String> {
+        let own = |key: &&str| !self.label_sizes.iter().any(|of| of == key);
+        let value = |key: &str| {
+            let mut values = self.lines.iter().map(|line| labels::size_value(key, &line.settings));
+            let first = values.next()??;
+            values.all(|value| value.as_ref() == Some(&first)).then_some(first)
+        };
+        let told = |key: &str| Some(format!("{} {}", labels::size_name(key), value(key)?));
+        ["train.batch_size", "train.seq_len"].into_iter().filter(own).filter_map(told).collect()
     }
 
     /// Whether all measured cells have a sampler: their steps are not alike.

@@ -8,9 +8,9 @@ use super::choices::{SAVED, choices};
 use super::differences::{are_of_one_build, is_slower};
 use super::labels::FEW;
 use super::line::Line;
-use super::pareto;
 use super::table::{Comparison, Group};
-use crate::measure::{Measurement, RankRecord};
+use super::{learned, pareto};
+use crate::measure::RankRecord;
 use crate::row::Row;
 use crate::words::Bytes;
 use crate::words::text::{names, percent, ratio, sentence, verb};
@@ -20,8 +20,6 @@ use crate::words::text::{names, percent, ratio, sentence, verb};
 pub const NEAR: f64 = 1.1;
 /// A step that is longer by less is as long to a reader, also where the difference is no chance.
 const SAME: f64 = 1.01;
-/// A run whose steps took longer by more in the mean than in the median has waited.
-const WAITED: f64 = 1.05;
 
 /// The fastest method, the one with the least memory, and which to take by the free memory. `of_good`: only those that learn as
 /// well as the baseline are candidates; `are_with_update`: others at this size have none.
@@ -43,7 +41,7 @@ pub fn trade(
     let first = first.into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
     let compared =
         of_good || comparison.having("eval_perplexity").next().is_some() || answers::are_asked(comparison);
-    let unlike = if compared { String::new() } else { unlike(comparison, candidates) };
+    let unlike = if compared { String::new() } else { learned::unlike(comparison, candidates) };
     if let Some(limit) = limit {
         let take =
             format!("All are held to {limit}, and memory below that is free: take {}.", trade.name(fastest));
@@ -199,7 +197,7 @@ impl<'c> Trade<'c> {
         // A sampler's tokens are counted over the whole run, and its steps one by one.
         let of_run = match self.time == "step_s_median" {
             false => " over the whole run",
-            true if waits(self.comparison, fastest) => {
+            true if self.line(fastest).waited() => {
                 " over the whole run, in which the device also waited for its host"
             }
             true => "",
@@ -295,41 +293,10 @@ impl<'c> Trade<'c> {
     }
 }
 
-/// Whether steps on a GPU took clearly longer over the whole run than their median by device events says.
-fn waits(comparison: &Comparison, group: &Group) -> bool {
-    let of_run = |measured: &Measurement| Some(measured.run_seconds? / measured.step.seconds.len() as f64);
-    let line = &comparison.lines[group.lines[0]];
-    let on_gpu = line.row.is_some_and(|row| !row.is_on_cpu());
-    line.measured()
-        .filter(|_| on_gpu)
-        .is_some_and(|m| of_run(m).is_some_and(|of_run| of_run > WAITED * m.step.median))
-}
-
 /// `9.12 GiB of tensors (10.1 GiB by the driver)`, of written columns.
 pub fn memory(written: impl Fn(&str) -> String) -> String {
     let (tensors, driver) = (written("live_peak_bytes"), written("driver_peak_bytes"));
     if driver.is_empty() { tensors } else { format!("{tensors} of tensors ({driver} by the driver)") }
-}
-
-/// Settings that change what is learned.
-const LEARNING: [(&str, &str); 3] =
-    [("precision.compute", "precision"), ("train.optimizer.kind", "optimizer"), ("tuning.method", "tuning")];
-
-/// What the candidates differ in that changes what they learn, where nothing compares that.
-fn unlike(comparison: &Comparison, candidates: &[&Group]) -> String {
-    let differs = |key: &str| {
-        !candidates.iter().map(|group| comparison.lines[group.lines[0]].settings.get(key)).all_equal()
-    };
-    let cell = |group: &&Group| comparison.lines[group.lines[0]].cell;
-    let learn = candidates.iter().all(|group| cell(group).train.optimizer.rule().is_some());
-    let of: Vec<&str> = LEARNING.iter().filter(|(key, _)| differs(key)).map(|(_, name)| *name).collect();
-    match of.is_empty() || !learn {
-        true => String::new(),
-        false => format!(
-            " The methods differ in {}; what they learn was not compared on held-out text.",
-            names(&of)
-        ),
-    }
 }
 
 /// How many times the fastest group's time its baseline takes, where that is one of the candidates.
