@@ -3,8 +3,7 @@
 //!
 //! Composed of single operators, backward makes eleven passes and several temporaries.
 
-use burn::backend::ops::FloatTensorOps;
-use burn::backend::{Flex, TensorMetadata};
+use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Element, bf16, f16};
 use burn_flex::FlexTensor;
 use cpu_kernels::{elementwise, filled};
@@ -65,8 +64,9 @@ pub fn forward_with_silu(a: FlexTensor, b: FlexTensor) -> [FlexTensor; 2] {
         };
         return [s, h].map(|numbers| from_numbers(numbers, shape.clone()));
     }
-    let s = by_dtype!(a.dtype(), silu_of(a));
-    [s.clone(), Flex::float_mul(s, b)]
+    // h is rounded once, as without s and as backward makes it.
+    let h = by_dtype!(a.dtype(), gate(a.clone(), b));
+    [by_dtype!(a.dtype(), silu_of(a)), h]
 }
 
 /// h in the place of a, where `a` is not shared.

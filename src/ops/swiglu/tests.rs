@@ -111,6 +111,23 @@ fn by_definition(case: &Case, [n, h, i]: [usize; 3]) -> Vec<Vec<f64>> {
     vec![y, dx, dw, dv, du]
 }
 
+/// Level 1 makes a and b again by the same products, and a forward that no gradient follows keeps nothing.
+#[test]
+fn levels_and_a_forward_alone_give_the_same_bits() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let case = Case::random([37, 24, 56], DType::F32).cast(dtype);
+        let levels = [Level::Keep, Level::Elementwise, Level::Full];
+        let [first, others @ ..] = levels.map(|level| case.run(level, Operator::Custom));
+        for other in others {
+            assert_eq!(first, other, "{dtype:?}");
+        }
+        for level in levels {
+            let [x, w, v, u] = case.inputs.clone();
+            assert_eq!(values(run(x, w, v, u, level, Operator::Custom)), first[0], "{level:?} {dtype:?}");
+        }
+    }
+}
+
 #[test]
 fn every_level_equals_the_definition_in_f64() {
     let shape = [7, 12, 20];
