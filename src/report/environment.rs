@@ -132,6 +132,15 @@ pub fn limits(comparison: &Comparison) -> String {
     if random {
         out.push("Weights begin random: time and memory do not depend on them, but quality does.".into());
     }
+    // Optimizers and ways of tuning, each with its learning rates.
+    let learning = lines().map(|line| {
+        let of = |key: &str| line.settings.get(key).map(ToString::to_string);
+        ((of("train.optimizer.kind"), of("tuning.method")), of("train.optimizer.lr"))
+    });
+    let rates = learning.unique().into_group_map();
+    if trained && rates.len() > 1 && rates.values().all(|rates| rates.len() == 1) {
+        out.push("Each method was tried at one learning rate; another may suit it better.".into());
+    }
     out.extend(waiting(comparison));
     out.extend(
         rows.iter().any(|row| !row.is_on_cpu()).then(|| {

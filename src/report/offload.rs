@@ -189,6 +189,18 @@ fn is_at_floor(line: &Line) -> bool {
     floor(line).is_some_and(|[forward, backward]| step < AT_FLOOR * (forward + backward))
 }
 
+/// `Overlap takes 1.03x to 1.11x the floor of its copies.` Where computation is not what takes the time.
+pub fn against_floor(comparison: &Comparison) -> Option<String> {
+    let overlaps = |i: &usize| matches!(comparison.lines[*i].cell.offload.strategy, Strategy::Overlap(_));
+    let times = moved(comparison).filter(overlaps).filter_map(|i| comparison.frame.get("both_over_floor", i));
+    let (least, most) = times.minmax_by(f64::total_cmp).into_option()?;
+    let [low, high] = [least, most].map(ratio);
+    let range = if low == high { high } else { format!("{low} to {high}") };
+    (most < AT_FLOOR).then(|| {
+        format!("Overlap takes {range} the floor of its copies, the fewest bytes at the rate of the bus.")
+    })
+}
+
 /// Bytes per second each way that a line's backward proves: it moved at least the fewest bytes. No more than one way alone has,
 /// since some of them may cross before.
 pub fn proven(line: &Line) -> Option<f64> {

@@ -38,6 +38,11 @@ fn tables_by_hand() {
     };
     let rows: Vec<Row> = recipe.cells.iter().zip([0.002, 0.001, 0.002]).map(row).collect();
     let comparison = Comparison::new(&recipe, &rows);
+    assert_eq!(against_floor(&comparison), None, "2 ms are 1.67 times the floor");
+    let mut near = rows.clone();
+    near[1].measurement = ok_row(&recipe.cells[1], 0.00042, 0.0009, 1 << 20).measurement;
+    let said = against_floor(&Comparison::new(&recipe, &near)).expect("1.32 of 1.2 ms");
+    assert!(said.starts_with("Overlap takes 1.10x the floor of its copies"), "{said}");
     let (elements, details) = elements(&comparison);
     let [
         Element::Heading { .. },

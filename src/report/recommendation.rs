@@ -54,6 +54,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     }
     out.extend(shapes::sentences(comparison, differences));
     out.extend(offload::gain(comparison));
+    out.extend(offload::against_floor(comparison));
     out.extend(offload::hidden_updates(comparison));
     out.extend(updates::sentence(comparison));
     out.extend(pipeline::sentence(comparison));
