@@ -2,16 +2,16 @@
 
 use plotters::style::RGBColor;
 
-/// Okabe and Ito's colours, which colour-blind readers can also distinguish, with wine for their yellow,
-/// which is too pale on white.
+/// Okabe and Ito's colours, which colour-blind readers can also distinguish, with a light green for their yellow, which is too
+/// pale on white, and indigo for their sky blue, which looks like a later phase of a blue bar.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(213, 94, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(136, 34, 85),
+    RGBColor(51, 34, 136),
+    RGBColor(136, 204, 102),
     RGBColor(140, 105, 60),
 ];
 /// From one upright stroke to the next, in pixels.
@@ -115,6 +115,19 @@ mod tests {
                 let patterns = pattern(one) != pattern(other);
                 assert!(patterns || apart > 20.0, "{one} and {other} on {name}: {apart:.1}");
             }
+        }
+    }
+
+    /// Later phases of a bar are paler.
+    #[test]
+    fn no_phase_of_a_bar_has_the_colour_of_another_method() {
+        for ((one, other), strength) in
+            (0..COLORS.len()).cartesian_product(0..COLORS.len()).cartesian_product([0.62, 0.3])
+        {
+            let [pale, full] = [tint(COLORS[one], strength), COLORS[other]]
+                .map(|RGBColor(r, g, b)| lab([r, g, b].map(|c| f64::from(c) / 255.0)));
+            let apart = (0..3).map(|i| (pale[i] - full[i]).powi(2)).sum::<f64>().sqrt();
+            assert!(one == other || apart > 20.0, "{one} at {strength} and {other}: {apart:.1}");
         }
     }
 
