@@ -10,8 +10,8 @@ use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
 use super::{
-    answers, conclusion, continuations, environment, labels, ladder, offload, pipeline, precision, ranks,
-    recommendation,
+    answers, conclusion, continuations, environment, labels, ladder, limits, offload, pipeline, precision,
+    ranks, recommendation,
 };
 use crate::row::Status;
 use crate::words::text::{argument, sentence};
@@ -84,7 +84,7 @@ fn elements(
     out.extend(Element::section("Published results", [published(comparison)]));
     out.push(Element::Flush);
     out.push(Element::heading("Limits"));
-    out.push(Element::paragraph(together(environment::limits(comparison))));
+    out.push(Element::paragraph(together(limits::limits(comparison))));
     out.push(Element::heading("How it was measured"));
     out.push(Element::List { items: environment::items(comparison) });
     let details = [

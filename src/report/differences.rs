@@ -239,13 +239,14 @@ fn apart(cell: &Cell, environment: &Environment, busy: Option<f64>) -> [f64; 2] 
     }
 }
 
-/// The cell with rows as long as those of its batches are in the mean.
+/// The cell with as many tokens a step as its batches have in the mean.
 fn of_mean_batch(line: &Line) -> Cell {
     let mut cell = line.cell.clone();
     let loading = line.measured().and_then(|measured| measured.loading.as_ref());
     if let Some(loading) = loading.filter(|_| cell.data.sampler().sampler.rows() == Rows::Longest) {
         let tokens = loading.step_tokens.iter().sum::<u64>() + loading.padding_tokens;
-        let rows = loading.step_tokens.len() * cell.train.batch_size;
+        // A step's tokens are those of all its micro-batches.
+        let rows = loading.step_tokens.len() * cell.train.batch_size * cell.train.accumulation_steps;
         cell.train.seq_len = (tokens as usize / rows).max(1);
     }
     cell

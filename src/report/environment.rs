@@ -3,21 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use itertools::Itertools;
-use polars::prelude::ChunkQuantile;
 
 use super::ceilings;
-use super::line::Line;
 use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::row::{Environment, Row, Status};
 use crate::verify::Record;
 use crate::words::Bytes;
-use crate::words::text::{and, counted, percent};
-
-/// A step of which kernels take less than this share waits for its host.
-const BUSY: f64 = 0.75;
-/// Below this share of its rate of matrix products a GPU waits for its host more than it computes.
-const WAITING: f64 = 0.1;
+use crate::words::text::{and, counted};
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
@@ -87,96 +80,13 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
 }
 
 /// The rows of every process that ran.
-fn of_processes<'r>(comparison: &Comparison<'r>) -> Vec<&'r Row> {
+pub fn of_processes<'r>(comparison: &Comparison<'r>) -> Vec<&'r Row> {
     comparison.lines.iter().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect()
 }
 
 /// Whether its machine had what the cell needs.
 fn ran(row: &Row) -> bool {
     row.status != Status::Skipped
-}
-
-/// The limits of what the numbers show.
-pub fn limits(comparison: &Comparison) -> String {
-    let lines = || comparison.lines.iter();
-    let rows = of_processes(comparison);
-    let mut out = Vec::new();
-    let machines = rows.iter().map(|row| row.environment.device.name.as_str()).unique().count();
-    out.extend(match machines {
-        0 => None,
-        1 => Some(
-            "All measurements are of one kind of device: on another one the ratios may differ, and so may the sizes at which \
-             a method pays."
-                .to_string(),
-        ),
-        n => Some(format!("The measurements are of {n} kinds of device, which differ in more than the method.")),
-    });
-    // Cells of several seeds are processes of one method.
-    let is_alone = comparison.problems() == comparison.shapes.len();
-    if is_alone && !rows.is_empty() && lines().all(|line| line.rows.len() < 2) {
-        out.push("Each cell ran in one process, so the times of two cells may differ by as much as those of two processes.".into());
-    }
-    let trained = lines().any(|line| line.cell.train.optimizer.rule().is_some());
-    let whole = if lines().any(|line| line.cell.train.mode.trains()) {
-        "forward and backward"
-    } else {
-        "forward alone"
-    };
-    if !trained {
-        out.push(format!(
-            "No parameter is updated: a step is {whole}, and its loss says nothing about learning."
-        ));
-    }
-    let random =
-        lines().any(|line| line.cell.model.decoder().is_some() && line.cell.model.weights_folder().is_none());
-    if random {
-        out.push("Weights begin random: time and memory do not depend on them, but quality does.".into());
-    }
-    // Optimizers and ways of tuning, each with its learning rates.
-    let learning = lines().map(|line| {
-        let of = |key: &str| line.settings.get(key).map(ToString::to_string);
-        ((of("train.optimizer.kind"), of("tuning.method")), of("train.optimizer.lr"))
-    });
-    let rates = learning.unique().into_group_map();
-    if trained && rates.len() > 1 && rates.values().all(|rates| rates.len() == 1) {
-        out.push("Each method was tried at one learning rate; another may suit it better.".into());
-    }
-    out.extend(waiting(comparison));
-    out.extend(
-        rows.iter().any(|row| !row.is_on_cpu()).then(|| {
-            "Peak memory counts tensors alone; a card must also hold what the driver counts.".into()
-        }),
-    );
-    out.join(" ")
-}
-
-/// How many cells of a GPU wait for their host, which launches kernels one by one, where the traces or the rates tell it.
-fn waiting(comparison: &Comparison) -> Option<String> {
-    let on_gpu = |line: &&Line| line.row.is_some_and(|row| !row.is_on_cpu());
-    let lines = || comparison.lines.iter().filter(on_gpu);
-    // Blocks that move wait for their copies, ranks for each other, and a graph for nobody.
-    let stays =
-        |line: &&Line| !line.cell.offload.moves() && !line.cell.train.graph && line.cell.parallel.is_alone();
-    let busy: Vec<f64> = lines().filter(stays).filter_map(Line::busy).collect();
-    let idle = busy.iter().copied().filter(|busy| *busy < BUSY);
-    if let Some(least) = idle.clone().min_by(f64::total_cmp) {
-        return Some(format!(
-            "At {} of {} traced cells without a graph or offload, kernels take less than {} of the step, at the lowest {}: the \
-             rest of these times is that of launching kernels, which larger work would hide.",
-            idle.count(),
-            busy.len(),
-            percent(BUSY),
-            percent(least)
-        ));
-    }
-    let share = comparison.frame.of_rows("share_of_matmul_rate", 0..comparison.lines.len()).median();
-    share.filter(|share| busy.is_empty() && lines().next().is_some() && *share < WAITING).map(|share| {
-        format!(
-            "In the median cell the device reaches {} of its rate of matrix products: the work is small, and times are those of \
-             launching kernels, which larger models would hide.",
-            percent(share)
-        )
-    })
 }
 
 /// Each of the values once, in their order.

@@ -221,7 +221,7 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
     out.extend(pairs.map(|pair| Element::paragraph(ladder.paragraph(pair[0], pair[1]))));
     if comparison.having("trace_s").next().is_none() {
         out.push(Element::paragraph(
-            "No stage was traced, so kernels, copies and idle times are not counted here; on a GPU \
+            "No stage was traced, so kernels and copies are not counted here; on a GPU \
              `runner run --trace --force` records them.",
         ));
     }

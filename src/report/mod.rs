@@ -24,6 +24,7 @@ mod ladder;
 mod latex;
 mod learned;
 mod learning;
+mod limits;
 mod line;
 mod loading;
 mod offload;

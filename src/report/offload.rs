@@ -189,7 +189,7 @@ fn is_at_floor(line: &Line) -> bool {
     floor(line).is_some_and(|[forward, backward]| step < AT_FLOOR * (forward + backward))
 }
 
-/// `Overlap takes 1.03x to 1.11x the floor of its copies.` Where computation is not what takes the time.
+/// `In forward and backward overlap takes 1.03x to 1.11x the floor of its copies, …` Where computation is not what takes the time.
 pub fn against_floor(comparison: &Comparison) -> Option<String> {
     let overlaps = |i: &usize| matches!(comparison.lines[*i].cell.offload.strategy, Strategy::Overlap(_));
     let times = moved(comparison).filter(overlaps).filter_map(|i| comparison.frame.get("both_over_floor", i));
@@ -197,7 +197,10 @@ pub fn against_floor(comparison: &Comparison) -> Option<String> {
     let [low, high] = [least, most].map(ratio);
     let range = if low == high { high } else { format!("{low} to {high}") };
     (most < AT_FLOOR).then(|| {
-        format!("Overlap takes {range} the floor of its copies, the fewest bytes at the rate of the bus.")
+        format!(
+            "In forward and backward overlap takes {range} the floor of its copies, the fewest bytes at the highest rates that \
+             were reached."
+        )
     })
 }
 

@@ -109,10 +109,11 @@ impl StepProfile {
         Some(Self { parts: lines, kernels, on_cpu, graph: cell.train.graph })
     }
 
-    /// Seconds of the kernels of the update.
+    /// Seconds of the kernels of the update; 0 on a CPU.
     pub fn of_update(&self) -> f64 {
         let phase = name(Some(Phase::Optimizer));
-        let parts = self.parts.iter().filter(|part| part.phase == phase && part.kernels.is_some());
+        let of_kernels = |part: &&PartTime| part.kernels.is_some() && part.name != EXCHANGE && !self.on_cpu;
+        let parts = self.parts.iter().filter(|part| part.phase == phase).filter(of_kernels);
         parts.map(|part| part.seconds).sum()
     }
 

@@ -79,7 +79,7 @@ impl<'a> Comparison<'a> {
             (Some(one), Some(legend)) => Some(format!("sizes of every cell: {} ({legend})", one.label)),
             (_, legend) => legend.as_ref().map(|legend| format!("sizes: {legend}")),
         };
-        let single = one.filter(|_| legend.is_none()).map(|one| one.label.clone());
+        let single = one.filter(|_| legend.is_none()).map(|one| format!("{}{of}", one.label));
         let fixed: Vec<String> = single.into_iter().chain(self.fixed_sizes()).collect();
         let every = (!fixed.is_empty()).then(|| format!("every cell: {}", fixed.join(", ")));
         let note = sizes.into_iter().chain(every).join("; ");

@@ -300,6 +300,9 @@ impl<const K: usize> Call<K> {
             (entry.elements, entry.first_block) = (row.elements as u32, blocks);
             blocks += row.elements.div_ceil(self.block) as u32;
         }
+        if blocks == 0 {
+            return Ok(());
+        }
         for (pointer, other) in table.others.iter_mut().zip(&self.others) {
             *pointer = other.as_ref().map(&mut at).transpose()?.unwrap_or(0);
         }

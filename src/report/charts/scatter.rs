@@ -101,7 +101,7 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
     }
     let mut caption = String::from(
         "Peak memory of tensors against step time; left and below is better. Markers that would cover one another stand side \
-         by side in their order, each with a stroke to its place.",
+         by side, each with a stroke to its place.",
     );
     if far_points {
         caption += " A point at the right edge, behind the stroke, takes longer than the axis shows: its time is written next to it.";
@@ -177,8 +177,8 @@ fn staircase(front: &[(i32, i32)]) -> Vec<(i32, i32)> {
     path
 }
 
-/// Places for markers so that none covers another: those that would stand side by side, about where they belong and in their
-/// order. With too many of them the first ones are beyond the left edge.
+/// Places for markers so that none covers another: those that would stand side by side, about where they belong, and mostly in
+/// their order. With too many of them the first ones are beyond the left edge.
 fn apart(places: &[(i32, i32)], (left, right): (i32, i32)) -> Vec<(i32, i32)> {
     let (left, right) = (left + 4, right - 5);
     let mut order: Vec<usize> = (0..places.len()).collect();
