@@ -1,4 +1,4 @@
-//! How the rows were measured: device, versions, dates, method and limits, as sentences.
+//! How the rows were measured: device, versions, dates and method, as sentences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
