@@ -207,8 +207,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// Single processes of equal work on a GPU that never waits are this far apart: of nine pairs of steps of 54 to 148 ms in
 /// `results/strong`, eight are within 3 %, and one is 5.3 % apart.
 const ON_GPU: f64 = 0.06;
-/// Where kernels take at least this share of the step they are not farther apart, however many they are: of 117 pairs of
-/// processes of two builds in `results` 116 are within 3.4 %, and one is 9.8 % apart.
+/// Where kernels take at least this share of the step they are not farther apart, however many they are: of 117 such rows in
+/// `results` at the commits 9d382d64 and b2d48b39, 116 are within 3.4 % of their cell's row at the other commit, one 9.8 %.
 const BUSY: f64 = 0.9;
 /// The most that they are apart where the GPU waits for its host: beside other work of the host a step with tf32 in
 /// `results/amp_wikitext` took 7.05, 9.47 and 13.18 ms.

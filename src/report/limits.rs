@@ -11,7 +11,7 @@ use crate::residence::Memory;
 use crate::words::text::percent;
 
 /// A step of which kernels take less than this share waits for its host.
-const BUSY: f64 = 0.75;
+const AT_WORK: f64 = 0.75;
 /// Below this share of its rate of matrix products a GPU waits for its host more than it computes.
 const WAITING: f64 = 0.1;
 
@@ -79,14 +79,14 @@ fn waiting(comparison: &Comparison) -> Option<String> {
         !offload.moves() && offload.optimizer == Memory::Device && !train.graph && parallel.is_alone()
     };
     let busy: Vec<f64> = lines().filter(launched).filter_map(Line::busy).collect();
-    let idle = busy.iter().copied().filter(|busy| *busy < BUSY);
+    let idle = busy.iter().copied().filter(|busy| *busy < AT_WORK);
     if let Some(least) = idle.clone().min_by(f64::total_cmp) {
         return Some(format!(
             "At {} of {} traced cells of one process without a graph or offload, kernels take less than {} of the step, at the \
              lowest {}: the rest of these times is that of the host, mostly of launching kernels, which larger work would hide.",
             idle.count(),
             busy.len(),
-            percent(BUSY),
+            percent(AT_WORK),
             percent(least)
         ));
     }

@@ -71,7 +71,7 @@ impl Timelines {
             comparison.lines[*line].kernels = Some(summary.kernel_seconds());
         }
         let traced = |timeline: &Timeline| {
-            let busy = comparison.lines[timeline.line].busy().unwrap_or(timeline.summary.busy_share);
+            let busy = comparison.lines[timeline.line].busy().unwrap_or(timeline.summary.busy_share());
             let update = timeline.profile.of_update();
             (timeline.line, Traced { summary: timeline.summary.clone(), busy, update })
         };
@@ -161,7 +161,7 @@ impl Timelines {
 /// Whether a timeline shows more than that the device was busy.
 fn says_more(activities: &[Activity], summary: Option<&Summary>) -> bool {
     let streams: BTreeSet<u32> = activities.iter().map(|activity| activity.stream).collect();
-    streams.len() > 1 || summary.is_some_and(|summary| summary.busy_share < BUSY)
+    streams.len() > 1 || summary.is_some_and(|summary| summary.busy_share() < BUSY)
 }
 
 /// The times of the traced step and of the measured ones, where they differ.

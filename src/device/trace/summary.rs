@@ -8,8 +8,8 @@ pub struct Summary {
     /// Nanoseconds from the start of the first activity to the end of the last.
     pub span: u64,
     pub kernels: usize,
-    /// The share of the span during which a kernel ran that computes.
-    pub busy_share: f64,
+    /// Nanoseconds of the span during which a kernel ran that computes.
+    pub busy: u64,
     /// Nanoseconds of the longest time in which nothing ran.
     pub longest_idle: u64,
     pub to_device: Transfers,
@@ -38,11 +38,6 @@ impl Transfers {
 }
 
 impl Summary {
-    /// Seconds during which a kernel ran that computes.
-    pub fn kernel_seconds(&self) -> f64 {
-        self.busy_share * self.span as f64 * 1e-9
-    }
-
     /// `None` when the activities span no time.
     pub fn new(activities: &[Activity]) -> Option<Self> {
         let (start, end) = span(activities).filter(|(start, end)| end > start)?;
@@ -56,13 +51,23 @@ impl Summary {
         Some(Self {
             span: end - start,
             kernels: activities.iter().filter(|a| a.kind == ActivityKind::Kernel).count(),
-            busy_share: length(&kernels) as f64 / (end - start) as f64,
+            busy: length(&kernels),
             longest_idle: all.windows(2).map(|pair| pair[1].0 - pair[0].1).max().unwrap_or(0),
             to_device: transfers(ActivityKind::HostToDevice),
             to_host: transfers(ActivityKind::DeviceToHost),
             hidden_share: hidden_transfer_share(activities),
             hidden_exchange: hidden(activities, |kind| kind == ActivityKind::Exchange),
         })
+    }
+
+    /// The share of the span during which a kernel ran that computes.
+    pub fn busy_share(&self) -> f64 {
+        self.busy as f64 / self.span as f64
+    }
+
+    /// Seconds during which a kernel ran that computes.
+    pub fn kernel_seconds(&self) -> f64 {
+        self.busy as f64 / 1e9
     }
 }
 
@@ -154,9 +159,9 @@ mod tests {
             activity(Kernel, 1, 0, 40),
             activity(Exchange, 2, 20, 60),
             activity(Kernel, 1, 80, 100),
-        ]);
-        let Summary { kernels, busy_share, hidden_exchange, .. } = summary.unwrap();
-        assert_eq!((kernels, busy_share, hidden_exchange), (2, 0.6, Some(0.5)));
+        ])
+        .unwrap();
+        assert_eq!((summary.kernels, summary.busy_share(), summary.hidden_exchange), (2, 0.6, Some(0.5)));
     }
 
     #[test]
@@ -175,7 +180,7 @@ mod tests {
             span: 1000,
             kernels: 3,
             // Kernels run in 100..400 and 500..600.
-            busy_share: 0.4,
+            busy: 400,
             // Copies to the device run in 350..550: 3000 bytes in 200 ns are 15 GB/s.
             to_device: Transfers { count: 2, bytes: 3000, time: 200 },
             to_host: Transfers { count: 1, bytes: 500, time: 100 },
@@ -185,6 +190,7 @@ mod tests {
             hidden_share: Some(100.0 / 300.0),
             hidden_exchange: None,
         };
+        assert_eq!((expected.busy_share(), expected.kernel_seconds()), (0.4, 400e-9));
         assert_eq!(summary, Some(expected));
         assert_eq!(Transfers { count: 2, bytes: 3000, time: 200 }.rate(), Some(15e9));
         assert_eq!(Transfers { count: 0, bytes: 0, time: 0 }.rate(), None);

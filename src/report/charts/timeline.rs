@@ -196,7 +196,7 @@ fn facts(summary: &Summary) -> String {
     let facts = [
         format!("step {}", seconds(summary.span as f64 * 1e-9)),
         format!("{} kernels", summary.kernels),
-        format!("device busy {}", percent(summary.busy_share)),
+        format!("device busy {}", percent(summary.busy_share())),
         hidden,
     ];
     facts.join(" · ")

@@ -109,12 +109,16 @@ impl<'a> Comparison<'a> {
 
 /// Raises the rate of the bus each way at once to what the steps of the device prove.
 fn with_proven_rates(lines: &mut [Line]) {
-    let device = |line: &Line| line.row.map(|row| row.environment.device.name.clone());
-    let proven: Vec<(Option<String>, f64)> =
-        lines.iter().filter_map(|line| Some((device(line), offload::proven(line)?))).collect();
+    let mut proven: HashMap<&str, f64> = HashMap::new();
+    for line in lines.iter() {
+        if let Some((row, rate)) = line.row.zip(offload::proven(line)) {
+            let highest = proven.entry(&row.environment.device.name).or_default();
+            *highest = highest.max(rate);
+        }
+    }
     for line in lines {
-        let own = device(line);
-        for (_, rate) in proven.iter().filter(|(of, _)| *of == own) {
+        let rate = line.row.and_then(|row| proven.get(row.environment.device.name.as_str()));
+        if let Some(rate) = rate {
             line.ceilings.both_ways = line.ceilings.both_ways.map(|both| both.max(*rate));
         }
     }

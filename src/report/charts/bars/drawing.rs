@@ -9,14 +9,12 @@ use super::super::canvas::{
     ALARM, Anchor, Canvas, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width,
 };
 use super::super::legend::{Legend, Sign};
-use super::super::look::tint;
+use super::super::look::{PHASES, tint};
 use super::super::plot::{Axis, BELOW, MARGIN, Ticks};
 use super::Bars;
 use crate::report::table::Group;
 use crate::words::text::sentence;
 
-/// Strength of the colour of forward, backward and optimizer.
-const PHASES: [(&str, f64); 3] = [("forward", 1.0), ("backward", 0.62), ("optimizer", 0.3)];
 const TOP: i32 = 48;
 const GROUP_GAP: i32 = 12;
 /// Height of all bars together that still leaves an A4 page room for a caption.
