@@ -233,7 +233,13 @@ impl<'a> Run<'a> {
             // The trace of an earlier row says nothing of this one.
             let _ = std::fs::remove_file(store.trace_path(&key));
         }
-        store.save(&row).map_err(|e| self.unsaved(&row, &e))?;
+        if let Some(earlier) = store.save(&row).map_err(|e| self.unsaved(&row, &e))? {
+            let name = row.name();
+            progress.notice(&format!(
+                "the earlier row of this cell is kept as {}; under the name {name}.json it counts again",
+                earlier.display()
+            ));
+        }
         // A cell that could not save its weights can go on from its last state to save them.
         let well = row.ended_well();
         if well && let Err(e) = remove_states(cell) {

@@ -65,3 +65,23 @@ fn a_forced_run_that_is_interrupted_keeps_the_old_rows() {
     assert_eq!(summary, Summary { finished_earlier: 3, ok: 3, interrupted: true, ..Summary::default() });
     assert_eq!(rows(folder.path()), before);
 }
+
+/// A forced measurement that fails is told, and the finished row is not lost.
+#[test]
+fn a_measured_row_is_kept_beside_the_failure_that_replaces_it() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &MockExecutor::new(|_, _| finished()), &Options::default()).0.unwrap();
+    let measured = rows(folder.path())[1].clone().unwrap();
+    let bad = MockExecutor::new(|batch, _| if batch == 2 { ended(Status::Oom) } else { finished() });
+    let force = Options { force: true, ..Options::default() };
+    let store = Store::open(folder.path(), &testing::recipe(), &testing::device()).unwrap();
+    let kept = store.row_path(&measured.name()).with_added_extension("other");
+    for replaced in [true, false] {
+        let (summary, log) = run(folder.path(), &bad, &force);
+        assert_eq!(summary.unwrap().exit_code(), 42);
+        assert_eq!(statuses(folder.path())[1], Some(Status::Oom));
+        assert_eq!(log.contains(&format!("is kept as {}", kept.display())), replaced, "{log}");
+    }
+    let text = std::fs::read_to_string(&kept).unwrap();
+    assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), measured);
+}

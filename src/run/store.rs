@@ -165,18 +165,25 @@ impl Store {
         read_row(&path, &fs::read(&path).ok()?).ok()?
     }
 
-    /// Writes a row in place of an earlier one of the same process. A row of another version is kept under another name.
+    /// Writes a row in place of an earlier one of the same process. Where that is of another version, or has a measurement
+    /// and the new one has none, it is kept under another name, which is returned.
     ///
     /// # Errors
-    /// When it cannot be written (full disk, quota).
-    pub fn save(&self, row: &Row) -> io::Result<()> {
+    /// When it cannot be written (full disk, quota). The earlier row is then where it was.
+    pub fn save(&self, row: &Row) -> io::Result<Option<PathBuf>> {
         let path = self.row_path(&row.name());
-        if fs::read(&path).is_ok_and(|text| matches!(read_row(&path, &text), Ok(None))) {
-            fs::rename(&path, free_name(&path))?;
+        let earlier = fs::read(&path).ok().and_then(|text| read_row(&path, &text).ok());
+        let keep = earlier.is_some_and(|earlier| {
+            earlier.is_none_or(|earlier| earlier.status == Status::Ok && row.status != Status::Ok)
+        });
+        let kept = keep.then(|| free_name(&path));
+        if let Some(kept) = &kept {
+            fs::copy(&path, kept)?;
         }
         let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
         text.push('\n');
-        write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())
+        write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())?;
+        Ok(kept)
     }
 
     /// Writes the row of a skipped cell, unless the cell has a row.
@@ -186,7 +193,7 @@ impl Store {
     pub fn save_skipped(&self, row: &Row) -> io::Result<()> {
         match self.row_path(&row.name()).exists() {
             true => Ok(()),
-            false => self.save(row),
+            false => self.save(row).map(drop),
         }
     }
 

@@ -42,7 +42,7 @@ dimensions! {
             size(COUNT).default(Whole(2048)).called("longest sequence"), "n_positions";
         /// Added to the variance before its root.
         layer_norm_eps: f64 = size(POSITIVE).default(Number(1e-5)), "layer_norm_epsilon";
-        /// Whether the output projection is the embedding.
+        /// Whether the output projection is the embedding. It never is in GPT-J, so only false is taken.
         tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
     }
 }
