@@ -12,10 +12,9 @@
 # GPU, and cells of the same recipes that stay on the GPU (--cell) beside them. The host launches kernels more slowly then, so
 # steps that wait for their launches take longer than with one recipe at a time.
 #
-# All rows are of one build, that of commit dfd0ceaf (e15123b2837d), but those of advise_space (a6f4110bfe4b, one H200).
-# methods, lora, qlora, pipeline_gpus, pipeline_four_gpus, data_parallel_gpus, zero_gpus, tensor_gpus and gptj_6b_gpus come from
-# four H200 of one host in the way above, quickstart, amp, data, data_parallel, pipeline, tensor and zero from two CPU cores,
-# the others from four H100.
+# All rows are of one build, that of commit dfd0ceaf (e15123b2837d). lora, qlora, pipeline_gpus, pipeline_four_gpus,
+# data_parallel_gpus, zero_gpus, tensor_gpus and gptj_6b_gpus come from four H200 of one host in the way above, quickstart, amp,
+# data, data_parallel, pipeline, tensor and zero from two CPU cores, the others from four H100.
 #
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU
@@ -43,9 +42,11 @@ for recipe in $recipes; do
     *_wikitext) [ -d wikitext ] || { echo "$recipe: skipped, there is no folder wikitext"; continue; } ;;
     lora | qlora) [ -d gsm8k ] && [ -d smollm2 ] || { echo "$recipe: skipped, there is no folder gsm8k or smollm2"; continue; } ;;
   esac
-  # --trace records one more step of each cell, for the timelines. 75 is worth another try.
+  # --trace records one more step of each cell, for the timelines; 71 of advise_space would be 19 MB. 75 is worth another try.
+  trace=--trace
+  [ "$recipe" = advise_space ] && trace=""
   for try in 1 2 3; do
-    "$runner" run "recipes/$recipe.toml" --results results --stale --trace
+    "$runner" run "recipes/$recipe.toml" --results results --stale $trace
     code=$?
     [ $code = 75 ] || break
   done
