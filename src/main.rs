@@ -7,8 +7,8 @@ use clap::Parser;
 use miette::{IntoDiagnostic, Result, WrapErr};
 
 use runner::cli::{Cli, Command};
-use runner::commands::CheckArgs;
 use runner::commands::run::{self, RunArgs};
+use runner::commands::{CheckArgs, open_results};
 use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
@@ -33,7 +33,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Join(args) => return join_ranks(&args),
         Command::Plan { recipe, checked: CheckArgs { settings, target } } => {
             let target = target.unwrap_or_default();
-            plan::plan(&Recipe::load(&recipe, &settings.set, &target)?, &target)
+            plan::plan(&Recipe::load(&recipe, &settings.set, &target)?, &target, usize::MAX)
         }
         Command::Memory(args) => {
             let target = args.checked.target.clone().unwrap_or_default();
@@ -89,6 +89,9 @@ fn join_ranks(args: &RunArgs) -> Result<ExitCode> {
     }
 }
 
+/// Cells of the plan that a run begins with, or `--dry-run` prints: what a terminal shows without many pages.
+const PLANNED: usize = 100;
+
 /// Measures what is missing with an executor, and writes the report.
 fn measure<E: Executor>(
     args: &RunArgs,
@@ -96,7 +99,7 @@ fn measure<E: Executor>(
     options: &Options,
     executor: impl FnOnce() -> Result<E>,
 ) -> Result<ExitCode> {
-    let (plan, device) = (plan::plan(recipe, &Target::Here), recipe.device().info());
+    let (plan, device) = (plan::plan(recipe, &Target::Here, PLANNED), recipe.device().info());
     if args.dry_run {
         let store = Store::at(&args.results, recipe, &device);
         print(&format!("{plan}\n{}", run::dry_run(&store, recipe, options)?))?;
@@ -163,13 +166,11 @@ fn write_report(folder: &Path, results: &Results) -> Result<String> {
 }
 
 fn report_again(folder: &Path) -> Result<String> {
-    let results = Results::open(folder)?;
-    results.notices.iter().for_each(tell);
-    write_report(folder, &results)
+    write_report(folder, &open_results(folder)?)
 }
 
 fn compare(a: &Path, b: &Path) -> Result<String> {
-    let (left, right) = (Results::open(a)?, Results::open(b)?);
+    let (left, right) = (open_results(a)?, open_results(b)?);
     let (name_a, name_b) = (a.display().to_string(), b.display().to_string());
     report::compare((&name_a, &left.recipe, &left.rows), (&name_b, &right.recipe, &right.rows))
 }

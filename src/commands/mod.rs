@@ -13,12 +13,16 @@ pub mod run;
 mod timelines;
 pub mod verify;
 
+use std::path::Path;
+
 use clap::Args;
 use miette::{Result, miette};
 
 use crate::device::Target;
 use crate::recipe::Setting;
+use crate::run::Results;
 use crate::words::DeviceId;
+use crate::words::streams::tell;
 
 /// Settings of recipe keys
 #[derive(Debug, Args)]
@@ -26,6 +30,16 @@ pub struct SetArgs {
     /// Use this value for a recipe key, in every cell, as train.batch_size=4; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Setting>,
+}
+
+/// The results in a folder. The user is told which of its files are left out.
+///
+/// # Errors
+/// When it is not a results folder, or its recipe is not valid.
+pub fn open_results(folder: &Path) -> Result<Results> {
+    let results = Results::open(folder)?;
+    results.notices.iter().for_each(tell);
+    Ok(results)
 }
 
 /// The device of this name on this machine.

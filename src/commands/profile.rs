@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use miette::{Result, miette};
 
+use super::open_results;
 use crate::report;
-use crate::run::Results;
 
 #[derive(Debug, Args)]
 pub struct ProfileArgs {
@@ -23,7 +23,7 @@ pub struct ProfileArgs {
 /// When the path names no traced row.
 pub fn profile(args: &ProfileArgs) -> Result<String> {
     let (folder, key) = named(&args.path)?;
-    let results = Results::open(folder)?;
+    let results = open_results(folder)?;
     report::profile(folder, &results.recipe, &results.rows, key, args.top)
 }
 

@@ -88,7 +88,7 @@ impl DeviceId {
             let rule = Rule::new(
                 &["device"],
                 format!("the device \"{name}\" is not there: {what}"),
-                format!("use \"auto\" or one of: {}", have.join(", ")),
+                format!("use \"auto\" or one of: {}; GPUs are called \"cuda:0\" and so on", have.join(", ")),
             );
             Rule { elsewhere: gpu, ..rule }
         })

@@ -52,6 +52,10 @@ fn a_wrong_ladder_is_refused_where_it_is_wrong() {
         &["2 values of `checkpoint.level`", "r.toml:18:9"],
     );
     says(
+        &format!("{BASE}{}", LADDER.replace("\"larger\"", "\"lar\\nger\"")),
+        &["line break or another control character"],
+    );
+    says(
         &format!("{BASE}{}", LADDER.replace("batch_size", "batchsize")),
         &["did you mean `batch_size`?", "r.toml:15:9"],
     );

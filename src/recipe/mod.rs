@@ -181,14 +181,17 @@ impl Recipe {
         (self.cells, self.devices) = (cells, devices);
     }
 
-    /// Settings by which a row is recognised as a cell's. On another machine `auto` means another device, so all that counts
+    /// Leaves the settings by which a row is recognised as a cell's. On another machine `auto` means another device, so all that counts
     /// of the device is whether it is the CPU, in recipes where some cells run there and others do not.
-    pub fn apart_from_device(&self, mut settings: Settings) -> Settings {
-        let device = settings.remove("device");
-        if self.mixes_devices() {
-            settings.insert("on_cpu".into(), (device == Some(CPU.into())).into());
+    pub fn apart_from_device(&self) -> impl Fn(Settings) -> Settings + use<> {
+        let mixed = self.mixes_devices();
+        move |mut settings| {
+            let device = settings.remove("device");
+            if mixed {
+                settings.insert("on_cpu".into(), (device == Some(CPU.into())).into());
+            }
+            settings
         }
-        settings
     }
 }
 

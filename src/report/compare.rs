@@ -59,7 +59,8 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
     };
     let headings = COLUMNS.map(|column| a.comparison.frame.heading(column));
     let header = std::iter::once("cell").chain(headings).map(String::from).collect();
-    let table = Table { caption: String::new(), header, rows: both.iter().map(row).collect(), texts: 1 };
+    let table =
+        Table { caption: String::new(), header, rows: both.iter().map(row).collect(), texts: 1, left_out: 0 };
 
     let mut out = format!("a: {}\nb: {}\n", a.describe(), b.describe());
     for key in &ignored {

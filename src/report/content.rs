@@ -168,6 +168,7 @@ pub(super) fn sizes(comparison: &Comparison) -> Option<Table> {
         header: std::iter::once("sizes".into()).chain(names).collect(),
         rows: comparison.shapes.iter().map(row).collect(),
         texts: 1,
+        left_out: 0,
     })
 }
 

@@ -43,7 +43,7 @@ fn table(line: &Line, name: &str) -> Option<Table> {
         }
     };
     let caption = format!("{name}: how the model continues each prompt, with {drawn}.");
-    Some(Table { caption, texts: header.len(), header, rows })
+    Some(Table { caption, texts: header.len(), header, rows, left_out: 0 })
 }
 
 #[cfg(test)]

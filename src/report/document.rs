@@ -6,7 +6,6 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use super::frame::Frame;
-use crate::words::text::grouped;
 
 #[derive(Clone, Serialize)]
 pub struct Document {
@@ -92,6 +91,8 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// How many columns are text; they are the first.
     pub texts: usize,
+    /// Rows that it had behind these.
+    pub left_out: usize,
 }
 
 impl Element {
@@ -134,7 +135,8 @@ impl Table {
             texts.iter().map(|(_, text)| text.clone()).chain(numbers).collect()
         };
         let texts = texts.len();
-        Some(Self { caption: caption.into(), header, rows: rows.iter().map(cells).collect(), texts })
+        let rows = rows.iter().map(cells).collect();
+        Some(Self { caption: caption.into(), header, rows, texts, left_out: 0 })
     }
 }
 
@@ -145,9 +147,7 @@ impl Document {
             if let Element::Table(table) = element
                 && table.rows.len() > most
             {
-                let all = grouped(table.rows.len());
-                table.caption +=
-                    &format!(" Shown are the first {most} of {all} rows; table.csv has every cell.");
+                table.left_out += table.rows.len() - most;
                 table.rows.truncate(most);
             }
         }

@@ -166,6 +166,7 @@ mod tests {
             header: text(["method", "time"]),
             rows: vec![text(["level_1", "1.00 ms"])],
             texts: 1,
+            left_out: 0,
         };
         let tex = tables([("methods", &table)]);
         let body = "\\begin{tabular}{@{}lr@{}}\n\\toprule\nmethod & time \\\\\n\\midrule\nlevel\\_1 & 1.00 ms \\\\\n\

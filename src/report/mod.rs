@@ -73,7 +73,7 @@ pub use terminal::terminal_table;
 const PICTURES: [&str; 3] = ["svg", "png", "pdf"];
 
 /// Rows of a table in the HTML file, which a browser still sorts at once.
-const ROWS: usize = 1000;
+const ROWS: usize = 500;
 
 /// A chart of stacked bars, as SVG or as PNG.
 ///
@@ -139,12 +139,14 @@ fn pictures(chart: &Chart) -> miette::Result<[(String, Vec<u8>); 3]> {
     ])
 }
 
-/// Removes pictures that an earlier report drew and this one did not. One that cannot be removed stays.
+/// Removes pictures that an earlier report drew and this one did not. One that cannot be removed stays, and so does one that
+/// is not there in every format: it is not a report's.
 fn remove_undrawn(charts: &Path, written: &[PathBuf]) {
-    let pictures =
-        std::fs::read_dir(charts).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let is_picture = |path: &PathBuf| path.extension().is_some_and(|e| PICTURES.iter().any(|of| e == *of));
-    for path in pictures.filter(is_picture).filter(|path| !written.contains(path)) {
+    let entries = std::fs::read_dir(charts).into_iter().flatten();
+    let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let formats = |path: &PathBuf| PICTURES.map(|format| path.with_extension(format));
+    let is_old = |path: &&PathBuf| formats(path).iter().all(|of| paths.contains(of) && !written.contains(of));
+    for path in paths.iter().filter(is_old).flat_map(formats) {
         let _ = std::fs::remove_file(path);
     }
 }

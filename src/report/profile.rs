@@ -212,8 +212,9 @@ pub fn profile(
     let comparison = Comparison::new(recipe, rows);
     let all: Vec<(&Line, &Row)> =
         comparison.lines.iter().filter_map(|line| Some((line, line.row?))).collect();
+    let measured = all.iter().filter(|(_, row)| row.measurement.is_some());
     let traced: Vec<_> =
-        all.iter().filter_map(|(line, row)| Some((*line, *row, trace(folder, &row.key)?))).collect();
+        measured.filter_map(|(line, row)| Some((*line, *row, trace(folder, &row.key)?))).collect();
     let list = |(line, row, _): &(&Line, &Row, _)| format!("{}: {}", row.key, comparison.title(line));
     let listed = traced.iter().map(list).collect::<Vec<_>>().join("\n");
     // Where the recipe lies is known to nobody here.

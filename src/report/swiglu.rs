@@ -37,6 +37,7 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
             header: header.iter().map(|h| h.to_string()).chain(levels).collect(),
             rows,
             texts: 1,
+            left_out: 0,
         }),
         Element::heading("The gradients of SwiGLU"),
         Element::Derivation { markup: include_str!("swiglu.typ") },

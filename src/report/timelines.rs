@@ -89,11 +89,11 @@ impl Timelines {
         let (mut traced_devices, mut missing) = (BTreeSet::new(), Vec::new());
         let mut moving: Vec<(usize, Vec<Activity>)> = Vec::new();
         for (i, line) in comparison.lines.iter().enumerate() {
-            let Some(row) = line.row else { continue };
+            let Some(row) = line.row.filter(|row| row.measurement.is_some()) else { continue };
             let file = trace::path(Path::new(""), &row.key).display().to_string();
             let device = row.environment.device.id.as_str();
             let Some(trace) = trace(folder, &row.key) else {
-                missing.extend(line.measured().is_some().then_some((device, file)));
+                missing.push((device, file));
                 continue;
             };
             traced_devices.insert(device);

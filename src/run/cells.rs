@@ -2,9 +2,9 @@
 
 mod files;
 mod notices;
+mod saving;
 
 use std::collections::HashMap;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -12,7 +12,6 @@ use std::time::Duration;
 use itertools::Itertools;
 use miette::{Result, miette};
 
-use super::again::TryAgain;
 use super::build::stale_notice;
 use super::environment::{now, without_ceilings};
 use super::executor::{Executor, Job, Outcome, memory_limit};
@@ -229,17 +228,7 @@ impl<'a> Run<'a> {
             Some(measurement) => row.measured(&ran, measurement),
             None => row,
         };
-        if process == 0 && (trace.is_none() || status != Status::Ok) {
-            // The trace of an earlier row says nothing of this one.
-            let _ = std::fs::remove_file(store.trace_path(&key));
-        }
-        if let Some(earlier) = store.save(&row).map_err(|e| self.unsaved(&row, &e))? {
-            let name = row.name();
-            progress.notice(&format!(
-                "the earlier row of this cell is kept as {}; under the name {name}.json it counts again",
-                earlier.display()
-            ));
-        }
+        self.save(position, &row, trace.is_some())?;
         // A cell that could not save its weights can go on from its last state to save them.
         let well = row.ended_well();
         if well && let Err(e) = remove_states(cell) {
@@ -274,16 +263,6 @@ impl<'a> Run<'a> {
             turns.push(turn);
         }
         Ok(Some(turns))
-    }
-
-    /// The error for a row that cannot be saved. Its text is printed, so that the user can save it by hand.
-    fn unsaved(&self, row: &Row, why: &io::Error) -> TryAgain {
-        let text = serde_json::to_string(row).expect("a row is plain data");
-        self.session.progress.notice(&text);
-        let path = self.session.store.row_path(&row.name());
-        let help = "free some space or raise the quota and run again: only missing cells are measured; the line of \
-                    JSON above is the row, and saving it under that name keeps its measurement";
-        TryAgain { message: format!("cannot save the row {}: {why}", path.display()), help: help.into() }
     }
 
     fn summarize(self) -> Summary {

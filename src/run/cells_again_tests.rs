@@ -76,6 +76,9 @@ fn a_measured_row_is_kept_beside_the_failure_that_replaces_it() {
     let force = Options { force: true, ..Options::default() };
     let store = Store::open(folder.path(), &testing::recipe(), &testing::device()).unwrap();
     let kept = store.row_path(&measured.name()).with_added_extension("other");
+    let trace = store.trace_path(&measured.key);
+    std::fs::create_dir_all(trace.parent().unwrap()).unwrap();
+    std::fs::write(&trace, "its step").unwrap();
     for replaced in [true, false] {
         let (summary, log) = run(folder.path(), &bad, &force);
         assert_eq!(summary.unwrap().exit_code(), 42);
@@ -84,4 +87,26 @@ fn a_measured_row_is_kept_beside_the_failure_that_replaces_it() {
     }
     let text = std::fs::read_to_string(&kept).unwrap();
     assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), measured);
+    assert!(trace.exists(), "it is the trace of the kept row");
+}
+
+/// Rows of an earlier run do not speak for a cell whose first process fails now.
+#[test]
+fn later_processes_go_with_a_first_one_that_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{}[measure]\nrepeats = 2\n", testing::recipe().text);
+    let recipe = Recipe::parse(&Source { path: "recipes/three.toml".into(), text }).unwrap();
+    let run = |executor: &dyn Executor, options: &Options| {
+        run_of(&recipe, folder.path(), executor, options, &AtomicBool::new(false))
+    };
+    run(&MockExecutor::new(|_, _| finished()), &Options::default()).0.unwrap();
+    let bad = MockExecutor::new(|batch, _| if batch == 2 { ended(Status::Oom) } else { finished() });
+    let (summary, log) = run(&bad, &Options { force: true, ..Options::default() });
+    assert_eq!((summary.unwrap().ok, log.matches("is kept as").count()), (4, 2), "{log}");
+    assert!(log.contains("the earlier row of process 2 is kept as"), "{log}");
+    let store = Store::open(folder.path(), &recipe, &testing::device()).unwrap();
+    let loaded = store.load(&recipe.cells, &|_| ()).unwrap().rows;
+    let found: Vec<Vec<bool>> =
+        loaded.iter().map(|rows| rows.iter().map(Option::is_some).collect()).collect();
+    assert_eq!(found, [[true, true], [true, false], [true, true]]);
 }

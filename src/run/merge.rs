@@ -257,8 +257,9 @@ fn cell_of(found: &Found, part: &Part) -> String {
     let Some(row) = &found.row else { return "a row of another version".into() };
     let on_cpu = row.is_on_cpu();
     let position = |recipe: &Recipe| {
-        let wanted = recipe.apart_from_device(row.settings());
-        recipe.cells.iter().position(|cell| recipe.apart_from_device(cell.settings()) == wanted)
+        let known_by = recipe.apart_from_device();
+        let wanted = known_by(row.settings());
+        recipe.cells.iter().position(|cell| known_by(cell.settings()) == wanted)
     };
     let label = Recipe::parse_finished(&part.source, on_cpu)
         .ok()

@@ -90,7 +90,8 @@ pub fn resolve_auto(recipe: &mut Recipe, rows: &[Row]) {
 fn arrange(recipe: &mut Recipe, found: Vec<Row>) -> Vec<Row> {
     let apart = are_of_several_devices(recipe, &found);
     let first = found.first().map(|row| row.environment.device.name.clone()).unwrap_or_default();
-    let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
+    let known_by = recipe.apart_from_device();
+    let settings_of = |settings| format!("{:?}", known_by(settings));
     let mut by_settings: HashMap<String, Vec<Row>> = HashMap::new();
     for row in found {
         by_settings.entry(settings_of(row.settings())).or_default().push(row);
@@ -122,7 +123,8 @@ fn arrange(recipe: &mut Recipe, found: Vec<Row>) -> Vec<Row> {
 
 /// Whether several devices of one kind, CPU or GPU, have measured cells; for a recipe without `device`, several of any kind.
 fn are_of_several_devices(recipe: &Recipe, rows: &[Row]) -> bool {
-    let kind = |row: &Row| recipe.mixes_devices() && row.cell["device"] == DeviceId::Cpu.to_string();
+    let (mixed, cpu) = (recipe.mixes_devices(), DeviceId::Cpu.to_string());
+    let kind = |row: &Row| mixed && row.cell["device"] == cpu;
     let ran = rows.iter().filter(|row| row.worth().0);
     let names: BTreeSet<(bool, &str)> =
         ran.map(|row| (kind(row), row.environment.device.name.as_str())).collect();

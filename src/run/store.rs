@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use miette::{Result, miette};
+use miette::{Report, Result, miette};
 use rayon::prelude::*;
 
+use super::again::TryAgain;
 use super::claim::require_own;
 use super::results::Results;
 use super::row_files::{Files, move_aside, other_notices, read_row, read_rows};
@@ -70,12 +71,15 @@ impl Store {
             write_whole(&store.folder, Some(RECIPE), recipe.text.as_bytes())
         };
         prove().map_err(|e| {
-            miette!(
-                help = "nothing was measured yet: make the folder writable, move what is in its way, free some \
-                        space, or choose another results folder",
-                "cannot write results to {}: {e}",
-                rows.display()
-            )
+            let message = format!("cannot write results to {}: {e}", rows.display());
+            let help = "nothing was measured yet: make the folder writable, move what is in its way, free some \
+                        space, or choose another results folder";
+            match e.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    Report::from(TryAgain { message, help: help.into() })
+                }
+                _ => miette!(help = help, "{message}"),
+            }
         })?;
         remove_stale(&rows);
         Ok(store)
@@ -183,6 +187,16 @@ impl Store {
         let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
         text.push('\n');
         write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())?;
+        Ok(kept)
+    }
+
+    /// Gives the row with this [`name`](crate::row::name) another name, under which it does not count; returns its file.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn set_aside(&self, name: &str) -> io::Result<PathBuf> {
+        let kept = free_name(&self.row_path(name));
+        fs::rename(self.row_path(name), &kept)?;
         Ok(kept)
     }
 

@@ -92,7 +92,10 @@ pub fn of_ending(ending: &Ending) -> Outcome {
         (Some(_), Some(bytes)) => {
             let (source, advice) = match of_recipe {
                 true => ("measure.memory_limit", "raise it"),
-                false => ("what the device had free", "free some"),
+                false => (
+                    "what the device had free",
+                    "free some, or raise what `ulimit -v` or the job allows, if that is less",
+                ),
             };
             oom(format!(
                 "out of memory: an allocation of {bytes} bytes ({}) would have passed the limit of {limit} bytes \
@@ -190,7 +193,7 @@ mod tests {
         let epochs = Measure { steps: None, epochs: Some(1), ..steps.clone() };
         for (outcome, advice) in [
             (ending(exit(6), Some(5), true, false), "raise it, or lower train.batch_size"),
-            (ending(exit(6), Some(5), false, false), "free some, or lower train.batch_size"),
+            (ending(exit(6), Some(5), false, false), "free some, or raise what `ulimit -v`"),
             (ending(exit(9), None, false, true), "give the machine or the job more memory"),
             (ending(exit(9), None, false, false), "not by the runner: find out who did"),
             (ending(exit(15), None, false, false), "not by the runner: find out who did"),

@@ -118,6 +118,10 @@ fn compare_matches_cells_by_their_settings() {
     assert!(ended.out.contains("batch size") && ended.out.contains("1.00x"), "equal peaks:\n{}", ended.out);
     let same = place.runner(&["compare", &folder("a"), &folder("a")]).exits(0);
     assert!(same.out.matches("1.00x").count() >= 16, "a folder equals itself:\n{}", same.out);
+    let rows = files(&Path::new(&folder("b")).join("rows"));
+    std::fs::write(&rows[0], "{").expect("writable");
+    let name = rows[0].file_name().and_then(|name| name.to_str()).expect("UTF-8");
+    place.runner(&["compare", &folder("a"), &folder("b")]).exits(0).says(&[name, "is left out"]);
 }
 
 #[test]

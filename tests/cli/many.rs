@@ -47,7 +47,8 @@ fn a_sweep_of_many_cells_goes_on_from_its_rows() {
     let place = place_with_rows(&sweep(5, 4));
     place.runner(&["plan", "recipe.toml"]).exits(0).says(&["200 cells; every cell fits"]);
     let dry = ["run", "recipe.toml", "--dry-run"];
-    place.runner(&dry).exits(0).says(&["would run 1 of 200 cells: 200"]);
+    let short = place.runner(&dry).exits(0).says(&["would run 1 of 200 cells: 200", "and 100 more cells"]);
+    assert!(short.out.contains("│  100 ┆") && !short.out.contains("│  101 ┆"), "{}", short.out);
     let last = ["run", "recipe.toml", "--dry-run", "--shard", "4/4"];
     place.runner(&last).exits(0).says(&["would run 1 of 200 cells: 200"]);
     place.runner(&["run", "recipe.toml", "--dry-run", "--shard", "1/4"]).exits(0).says(&["nothing to run"]);

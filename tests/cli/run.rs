@@ -21,6 +21,14 @@ fn a_run_leaves_rows_tables_charts_and_reports() {
             ended.out
         );
     }
+    let own = results.join("charts/own.svg");
+    let old = ["svg", "png", "pdf"].map(|format| results.join("charts/old").with_extension(format));
+    for path in old.iter().chain([&own]) {
+        std::fs::write(path, "").expect("writable");
+    }
+    place.runner(&["report", results.to_str().expect("UTF-8")]).exits(0);
+    assert!(own.exists() && !old.iter().any(|path| path.exists()), "pictures of an earlier report go");
+    std::fs::remove_file(own).expect("it is there");
     let charts = files(&results.join("charts"));
     for kind in ["svg", "png"] {
         let count = charts.iter().filter(|path| path.extension().is_some_and(|e| e == kind)).count();

@@ -11,11 +11,12 @@ use rayon::prelude::*;
 use super::AdviseArgs;
 use super::compared::{Compared, fastest, lines};
 use crate::advise::{Limits, Plan, Rates};
+use crate::commands::open_results;
 use crate::commands::plan::short;
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, Source, keys};
 use crate::row::{Row, Status, ceilings};
-use crate::run::{Results, resolve_auto};
+use crate::run::resolve_auto;
 use crate::words::DeviceId;
 use crate::words::text::{percent, seconds};
 
@@ -27,7 +28,7 @@ const NEAR: [f64; 2] = [0.15, 0.05];
 /// # Errors
 /// When the folder has no row, or the recipe is not valid.
 pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
-    let results = Results::open(folder)?;
+    let results = open_results(folder)?;
     let Some(first) = results.rows.iter().find(|row| row.measurement.is_some()) else {
         let help = "measure the recipe first: `runner run`";
         return Err(miette!(help = help, "{} has no row of a cell that ran", folder.display()));
@@ -37,7 +38,8 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
     resolve_auto(&mut recipe, &results.rows);
     let rates = rates(first, &results.rows, args.checked.target.as_ref());
-    let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
+    let known_by = recipe.apart_from_device();
+    let settings_of = |settings| format!("{:?}", known_by(settings));
     let mut rows: HashMap<String, &Row> = HashMap::new();
     for row in &results.rows {
         let known = rows.entry(settings_of(row.settings())).or_insert(row);

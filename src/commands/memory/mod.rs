@@ -54,9 +54,9 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
     }
     let measured = Store::rows_of_all_devices(&args.results, recipe);
     let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
-    let identity = |settings: Settings| {
-        serde_json::to_string(&recipe.apart_from_device(settings)).expect("settings are plain data")
-    };
+    let known_by = recipe.apart_from_device();
+    let identity =
+        |settings: Settings| serde_json::to_string(&known_by(settings)).expect("settings are plain data");
     let mut by_cell: HashMap<String, Vec<&Row>> = HashMap::new();
     for row in &measured {
         by_cell.entry(identity(row.settings())).or_default().push(row);

@@ -169,10 +169,10 @@ fn of_whole_steps(settings: &[Settings], sizes: &mut Vec<String>) -> (Vec<Settin
 
 /// The rows of each cell, one for each of its processes: the last one with the same settings.
 fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Vec<&'a Row>> {
-    let apart = !recipe.devices.is_empty();
+    let (apart, known_by) = (!recipe.devices.is_empty(), recipe.apart_from_device());
     let name = |settings: Settings, device: &str| {
         let device = if apart { device } else { "" };
-        (format!("{:?}", recipe.apart_from_device(settings)), device.to_string())
+        (format!("{:?}", known_by(settings)), device.to_string())
     };
     let mut by_cell: HashMap<(String, String), BTreeMap<usize, &Row>> = HashMap::new();
     for row in rows {
