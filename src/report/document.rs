@@ -92,7 +92,12 @@ pub struct Table {
     /// How many columns are text; they are the first.
     pub texts: usize,
     /// Rows that it had behind these.
+    #[serde(skip_serializing_if = "is_zero")]
     pub left_out: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Element {
