@@ -33,7 +33,8 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Join(args) => return join_ranks(&args),
         Command::Plan { recipe, checked: CheckArgs { settings, target } } => {
             let target = target.unwrap_or_default();
-            plan::plan(&Recipe::load(&recipe, &settings.set, &target)?, &target, usize::MAX)
+            let recipe = Recipe::load(&recipe, &settings.set, &target)?;
+            plan::plan(&recipe, &target, &Options::default().choose(recipe.cells.len())?)
         }
         Command::Memory(args) => {
             let target = args.checked.target.clone().unwrap_or_default();
@@ -89,7 +90,7 @@ fn join_ranks(args: &RunArgs) -> Result<ExitCode> {
     }
 }
 
-/// Cells of the plan that a run begins with, or `--dry-run` prints: what a terminal shows without many pages.
+/// Chosen cells in the plan that a run begins with, or `--dry-run` prints: what a terminal shows without many pages.
 const PLANNED: usize = 100;
 
 /// Measures what is missing with an executor, and writes the report.
@@ -99,7 +100,9 @@ fn measure<E: Executor>(
     options: &Options,
     executor: impl FnOnce() -> Result<E>,
 ) -> Result<ExitCode> {
-    let (plan, device) = (plan::plan(recipe, &Target::Here, PLANNED), recipe.device().info());
+    let mut shown = options.choose(recipe.cells.len())?;
+    shown.truncate(PLANNED);
+    let (plan, device) = (plan::plan(recipe, &Target::Here, &shown), recipe.device().info());
     if args.dry_run {
         let store = Store::at(&args.results, recipe, &device);
         print(&format!("{plan}\n{}", run::dry_run(&store, recipe, options)?))?;

@@ -66,8 +66,8 @@ impl Planned {
     }
 }
 
-/// The plan as a table of at most so many cells with a closing sentence; cells fit or not into the target's memory.
-pub fn plan(recipe: &Recipe, target: &Target, most: usize) -> String {
+/// The plan as a table of these cells with a closing sentence about all; cells fit or not into the target's memory.
+pub fn plan(recipe: &Recipe, target: &Target, shown: &[usize]) -> String {
     let swept = &recipe.telling;
     let infos: HashMap<DeviceId, _> =
         recipe.cells.iter().map(Cell::device_id).unique().map(|id| (id, target.info(id))).collect();
@@ -101,13 +101,14 @@ pub fn plan(recipe: &Recipe, target: &Target, most: usize) -> String {
         line.extend(ranks.then(|| sent.map_or("-".into(), |sent| Bytes(sent).to_string())));
         line
     };
-    let lines = planned.iter().enumerate().take(most).map(line).collect();
+    let lines = shown.iter().map(|position| line((*position, &planned[*position]))).collect();
     let count =
         |fits| (0..planned.len()).filter(is_here).filter(|index| planned[*index].fits == fits).count();
     let (too_large, close, unknown) = (count(Some(Fits::No)), count(Some(Fits::Close)), count(None));
     let mut table = text::table(&header, lines, 0);
-    if let Some(more) = planned.len().checked_sub(most).filter(|more| *more > 0) {
-        table += &format!("\nand {}: `runner plan` lists all", text::counted(more, "more cell"));
+    if shown.len() < planned.len() {
+        let more = text::counted(planned.len() - shown.len(), "more cell");
+        table += &format!("\nand {more}: `runner plan` lists all");
     }
     let mut verdict = match (too_large, unknown) {
         (0, 0) if recipe.elsewhere.is_empty() => "every cell fits by its estimate".to_string(),

@@ -52,15 +52,8 @@ pub fn expand<'i>(
                 so_far.push((key, values.remove(0)));
             }
         }
-        let stage = Stage::deserialize(Deserializer::from(Spanned::new(span.clone(), rung)))
+        let stage = Stage::deserialize(Deserializer::from(Spanned::new(span, rung)))
             .map_err(|e| source.toml_error(&e, &[SET]))?;
-        if stage.stage.chars().any(char::is_control) {
-            return Err(source.at(
-                Some(span),
-                "`stage` has a line break or another control character".into(),
-                "give the stage a name of one line; `why` may have more".into(),
-            ));
-        }
         out.push((so_far.clone(), Some(stage)));
     }
     if out.is_empty() {

@@ -104,6 +104,13 @@ impl ReportConfig {
                 "give each `stage` a name of its own".into(),
             ));
         }
+        if names.iter().any(|name| name.chars().any(char::is_control)) {
+            return Err(source.at(
+                span("stage"),
+                "a `stage` has a line break or another control character".into(),
+                "give each stage a name of one line; `why` may have more".into(),
+            ));
+        }
         if self.published.is_empty() && !self.published_source.is_empty() {
             return Err(source.at(
                 span("published_source"),

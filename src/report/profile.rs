@@ -212,7 +212,8 @@ pub fn profile(
     let comparison = Comparison::new(recipe, rows);
     let all: Vec<(&Line, &Row)> =
         comparison.lines.iter().filter_map(|line| Some((line, line.row?))).collect();
-    let measured = all.iter().filter(|(_, row)| row.measurement.is_some());
+    // A trace is of a cell's first process.
+    let measured = all.iter().filter(|(_, row)| row.measurement.is_some() && row.repeat == 1);
     let traced: Vec<_> =
         measured.filter_map(|(line, row)| Some((*line, *row, trace(folder, &row.key)?))).collect();
     let list = |(line, row, _): &(&Line, &Row, _)| format!("{}: {}", row.key, comparison.title(line));

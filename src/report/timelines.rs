@@ -89,7 +89,10 @@ impl Timelines {
         let (mut traced_devices, mut missing) = (BTreeSet::new(), Vec::new());
         let mut moving: Vec<(usize, Vec<Activity>)> = Vec::new();
         for (i, line) in comparison.lines.iter().enumerate() {
-            let Some(row) = line.row.filter(|row| row.measurement.is_some()) else { continue };
+            // A trace is of a cell's first process.
+            let Some(row) = line.row.filter(|row| row.measurement.is_some() && row.repeat == 1) else {
+                continue;
+            };
             let file = trace::path(Path::new(""), &row.key).display().to_string();
             let device = row.environment.device.id.as_str();
             let Some(trace) = trace(folder, &row.key) else {

@@ -187,6 +187,11 @@ impl<'a> Run<'a> {
         let environment = self.environments.entry(device).or_insert_with(|| environment(device)).clone();
         let inputs = Contents::new(&|text| progress.notice(text)).inputs(cell);
         let key = store.key(cell, &inputs);
+        // Another run may have measured it meanwhile.
+        let first = (process > 0).then(|| store.read(&row::name(&key, 1))).flatten();
+        if first.is_some_and(|first| first.status != Status::Ok) {
+            return Ok(TurnEnd::MeasuredElsewhere);
+        }
         let name = row::name(&key, process + 1);
         let known = self.rows[position][process].as_ref();
         let newer = |row: &Row| known.is_none_or(|k| row.environment.date >= k.environment.date && row != k);
@@ -212,13 +217,16 @@ impl<'a> Run<'a> {
         let infos = placed.parallel.devices(device).into_iter().map(DeviceId::info);
         let fullest = infos.min_by_key(|info| info.memory_available).expect("a cell has a device");
         let limit = memory_limit(placed, &fullest);
-        let trace = (trace && process == 0).then(|| store.trace_path(&key));
+        let trace = (trace && process == 0).then(|| store.new_trace_path(&key));
         let job = Job { cell: placed, memory_limit: limit, timeout, trace: trace.as_deref() };
         let outcome = executor.run(job, &mut |advance| progress.cell_advanced(label, advance), cancel);
         let (status, reason, measurement) = match outcome {
             Outcome::Finished(measurement) => (Status::Ok, String::new(), Some(*measurement)),
             Outcome::Ended { status, reason } => (status, reason, None),
-            Outcome::Cancelled => return Ok(TurnEnd::Cancelled),
+            Outcome::Cancelled => {
+                store.drop_new_trace(&key);
+                return Ok(TurnEnd::Cancelled);
+            }
         };
         let environment = Environment { date: now(), ..environment };
         let ran = cell.within(limit);
@@ -228,7 +236,7 @@ impl<'a> Run<'a> {
             Some(measurement) => row.measured(&ran, measurement),
             None => row,
         };
-        self.save(position, &row, trace.is_some())?;
+        self.save(position, &row)?;
         // A cell that could not save its weights can go on from its last state to save them.
         let well = row.ended_well();
         if well && let Err(e) = remove_states(cell) {

@@ -120,14 +120,12 @@ fn choose_rows(parts: &[Part], keep: Option<Keep>) -> Result<(BTreeMap<String, F
                 continue;
             };
             let (better, conflict) = choose(had, found, keep);
-            conflicts.extend(conflict.map(|with| {
-                format!(
-                    "{}: {} and {}",
-                    cell_of(&better, &parts[0]),
-                    better.part.folder.display(),
-                    with.folder.display()
-                )
-            }));
+            if let Some(with) = conflict {
+                // The name of a cell takes its whole recipe to find.
+                let named = (conflicts.len() < LISTED).then(|| cell_of(&better, &parts[0]));
+                let folders = [better.part, with].map(|part| part.folder.display());
+                conflicts.push(named.map(|cell| format!("{cell}: {} and {}", folders[0], folders[1])));
+            }
             chosen.insert(name, better);
         }
     }
@@ -142,7 +140,7 @@ fn choose_rows(parts: &[Part], keep: Option<Keep>) -> Result<(BTreeMap<String, F
             } else {
                 format!("{} pairs of rows", conflicts.len())
             },
-            conflicts.iter().take(LISTED).join("\n")
+            conflicts.iter().flatten().join("\n")
         ));
     }
     Ok((chosen, notices))

@@ -5,6 +5,7 @@
 //! however many runs share the folder.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -176,17 +177,22 @@ impl Store {
     /// When it cannot be written (full disk, quota). The earlier row is then where it was.
     pub fn save(&self, row: &Row) -> io::Result<Option<PathBuf>> {
         let path = self.row_path(&row.name());
-        let earlier = fs::read(&path).ok().and_then(|text| read_row(&path, &text).ok());
-        let keep = earlier.is_some_and(|earlier| {
-            earlier.is_none_or(|earlier| earlier.status == Status::Ok && row.status != Status::Ok)
-        });
-        let kept = keep.then(|| free_name(&path));
-        if let Some(kept) = &kept {
-            fs::copy(&path, kept)?;
-        }
+        let keep = |text: &Vec<u8>| match read_row(&path, text) {
+            Ok(Some(earlier)) => earlier.status == Status::Ok && row.status != Status::Ok,
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        let earlier = fs::read(&path).ok().filter(keep);
+        let kept = earlier.map(|text| self.keep(&path, &text)).transpose()?;
         let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
         text.push('\n');
         write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())?;
+        Ok(kept)
+    }
+
+    fn keep(&self, row: &Path, text: &[u8]) -> io::Result<PathBuf> {
+        let kept = free_name(row);
+        write_whole(&self.rows(), kept.file_name().and_then(OsStr::to_str), text)?;
         Ok(kept)
     }
 
@@ -242,6 +248,24 @@ impl Store {
     /// The file for the trace of the row with this key.
     pub fn trace_path(&self, key: &str) -> PathBuf {
         trace::path(&self.folder, key)
+    }
+
+    /// The file for a trace that is being recorded. It counts when [`take_new_trace`](Self::take_new_trace) has renamed it.
+    pub fn new_trace_path(&self, key: &str) -> PathBuf {
+        self.trace_path(key).with_added_extension("new")
+    }
+
+    /// Puts the trace that was recorded in the place of the earlier one, which says nothing of the new row; without one there
+    /// is none then.
+    pub fn take_new_trace(&self, key: &str) {
+        if fs::rename(self.new_trace_path(key), self.trace_path(key)).is_err() {
+            let _ = fs::remove_file(self.trace_path(key));
+        }
+    }
+
+    /// Removes a trace of a row that has no measurement.
+    pub fn drop_new_trace(&self, key: &str) {
+        let _ = fs::remove_file(self.new_trace_path(key));
     }
 
     /// Makes the folder of the traces.

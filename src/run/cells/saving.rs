@@ -14,13 +14,14 @@ impl Run<'_> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn save(&mut self, position: usize, row: &Row, traced: bool) -> Result<()> {
+    pub(super) fn save(&mut self, position: usize, row: &Row) -> Result<()> {
         let (store, progress) = (self.session.store, self.session.progress);
         let kept = store.save(row).map_err(|e| self.unsaved(row, &e))?;
         let (first, well) = (row.repeat == 1, row.status == Status::Ok);
-        if first && well && !traced {
-            // The trace of an earlier row says nothing of this one. Reports pass over that of a row without a measurement.
-            let _ = std::fs::remove_file(store.trace_path(&row.key));
+        match (first, well) {
+            (true, true) => store.take_new_trace(&row.key),
+            (true, false) => store.drop_new_trace(&row.key),
+            (false, _) => {}
         }
         if let Some(kept) = kept {
             // A row of another version would not count.
@@ -35,12 +36,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Keeps rows that were to be measured again under other names, where the cell's first process did not end well: the
-    /// others are not measured then, and rows of an earlier run do not speak for this one.
+    /// Keeps rows of a cell's later processes under other names, where the first did not end well: the others are not
+    /// measured then, and earlier rows do not speak for this one.
     fn set_aside_later_processes(&mut self, position: usize) {
         let Session { store, progress, .. } = *self.session;
-        for place in &mut self.rows[position][1..] {
-            let Some(row) = place.take_if(|row| self.options.wants(Some(row))) else { continue };
+        for row in self.rows[position][1..].iter_mut().filter_map(Option::take) {
             match store.set_aside(&row.name()) {
                 Ok(kept) => progress.notice(&format!(
                     "the earlier row of process {} is kept as {}",
