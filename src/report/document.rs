@@ -91,7 +91,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// How many columns are text; they are the first.
     pub texts: usize,
-    /// Rows that it had behind these.
+    /// Rows that it had behind these. The PDF's identifier is made of this text, so a whole table has none of it.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: usize,
 }

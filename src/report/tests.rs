@@ -201,4 +201,6 @@ fn a_long_document_is_cut_from_its_end_and_long_tables_end() {
     };
     assert_eq!((table.rows.len(), table.left_out, text.as_str()), (150, 1084, "Limits"));
     assert_eq!((document.elements.len(), document.details.len()), (9, 1));
+    let html = typeset::html(&document).expect("HTML");
+    assert!(html.contains("Cells. Not shown: 1084 more rows, which table.csv has."));
 }

@@ -187,10 +187,14 @@ impl<'a> Run<'a> {
         let environment = self.environments.entry(device).or_insert_with(|| environment(device)).clone();
         let inputs = Contents::new(&|text| progress.notice(text)).inputs(cell);
         let key = store.key(cell, &inputs);
-        // Another run may have measured it meanwhile.
-        let first = (process > 0).then(|| store.read(&row::name(&key, 1))).flatten();
-        if first.is_some_and(|first| first.status != Status::Ok) {
-            return Ok(TurnEnd::MeasuredElsewhere);
+        // Another run may have measured the first process meanwhile.
+        if process > 0
+            && let Some(first) = store.read(&row::name(&key, 1))
+        {
+            self.rows[position][0] = Some(first);
+            if self.first_ended_badly(position) {
+                return Ok(TurnEnd::MeasuredElsewhere);
+            }
         }
         let name = row::name(&key, process + 1);
         let known = self.rows[position][process].as_ref();
@@ -212,6 +216,8 @@ impl<'a> Run<'a> {
             };
             remove_states(cell).map_err(refused)?;
         }
+        // That of a run that was killed.
+        store.drop_new_trace(&key);
         progress.cell_started(label);
         let placed = &executor.placed(cell);
         let infos = placed.parallel.devices(device).into_iter().map(DeviceId::info);

@@ -88,6 +88,11 @@ fn a_measured_row_is_kept_beside_the_failure_that_replaces_it() {
     let text = std::fs::read_to_string(&kept).unwrap();
     assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), measured);
     assert!(trace.exists(), "it is the trace of the kept row");
+
+    // A run that was killed has left one that it was recording.
+    std::fs::write(store.new_trace_path(&measured.key), "half").unwrap();
+    run(folder.path(), &MockExecutor::new(|_, _| finished()), &force).0.unwrap();
+    assert!(!trace.exists() && !store.new_trace_path(&measured.key).exists(), "this row has no trace");
 }
 
 /// Rows of an earlier run do not speak for a cell whose first process fails now.

@@ -177,22 +177,22 @@ impl Store {
     /// When it cannot be written (full disk, quota). The earlier row is then where it was.
     pub fn save(&self, row: &Row) -> io::Result<Option<PathBuf>> {
         let path = self.row_path(&row.name());
-        let keep = |text: &Vec<u8>| match read_row(&path, text) {
+        let is_lost = |text: &Vec<u8>| match read_row(&path, text) {
             Ok(Some(earlier)) => earlier.status == Status::Ok && row.status != Status::Ok,
             Ok(None) => true,
             Err(_) => false,
         };
-        let earlier = fs::read(&path).ok().filter(keep);
-        let kept = earlier.map(|text| self.keep(&path, &text)).transpose()?;
+        let kept = match fs::read(&path).ok().filter(is_lost) {
+            Some(earlier) => {
+                let kept = free_name(&path);
+                write_whole(&self.rows(), kept.file_name().and_then(OsStr::to_str), &earlier)?;
+                Some(kept)
+            }
+            None => None,
+        };
         let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
         text.push('\n');
         write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())?;
-        Ok(kept)
-    }
-
-    fn keep(&self, row: &Path, text: &[u8]) -> io::Result<PathBuf> {
-        let kept = free_name(row);
-        write_whole(&self.rows(), kept.file_name().and_then(OsStr::to_str), text)?;
         Ok(kept)
     }
 
