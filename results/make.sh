@@ -16,6 +16,9 @@
 # data_parallel_gpus, zero_gpus, tensor_gpus and gptj_6b_gpus come from four H200 of one host in the way above, quickstart, amp,
 # data, data_parallel, pipeline, tensor and zero from two CPU cores, the others from four H100.
 #
+# The CPU's reports also name what the same build was checked with: runner verify tests/fixtures/MODEL --device cpu --save FOLDER,
+# then runner report FOLDER, with MODEL the recipe's model.kind. Those of GPUs have no such check yet.
+#
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU
 # only the recipes for a CPU run.
