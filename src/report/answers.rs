@@ -61,7 +61,12 @@ fn table(comparison: &Comparison) -> Option<Table> {
     let caption = "The share of questions with the right number or class as their answer, before training and after it, each \
                    with its 95 % interval (Wilson). Text is generated greedily; tokens/s are those of the answers after training, \
                    with the time of their prompts.";
-    comparison.table_of(caption, ANSWERS, rows)
+    let mut sets = comparison.lines.iter().flat_map(asked);
+    let split = match sets.any(|asked| asked.after.set == "test.jsonl") {
+        true => " “test” is what the seed holds out of train.jsonl, and “test.jsonl” is a file of its own.",
+        false => "",
+    };
+    comparison.table_of(&(caption.to_string() + split), ANSWERS, rows)
 }
 
 /// The answers of all cells of a group to a test set, before training and after it.

@@ -29,7 +29,6 @@ pub fn document(comparison: &Comparison, charts: Vec<Chart>, timelines: Timeline
     let (elements, details) = elements(comparison, charts, timelines);
     Document {
         title: comparison.recipe.title.clone(),
-        tight: false,
         measured: measured.join(", "),
         date,
         elements,

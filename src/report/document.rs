@@ -10,8 +10,6 @@ use super::frame::Frame;
 #[derive(Clone, Serialize)]
 pub struct Document {
     pub title: String,
-    /// Whether a PDF has less space between lines.
-    pub tight: bool,
     /// The date of the newest row, RFC 3339; empty without rows.
     pub date: String,
     /// Where and when: the line below the title.

@@ -29,6 +29,7 @@ mod line;
 mod loading;
 mod offload;
 mod operators;
+mod pages;
 mod pareto;
 mod pipeline;
 mod precision;

@@ -77,13 +77,21 @@ const FEW: usize = 4;
 pub fn sentence(comparison: &Comparison) -> Option<String> {
     let all = comparison.lines.iter().filter_map(|line| Some((line, Pipelined::of(line)?)));
     let all: Vec<(&Line, Pipelined)> = all.collect();
-    let part = |(line, of): &(&Line, Pipelined)| {
+    // The one that was recorded may be longer than most, even without its update.
+    let slow = |(line, of): &(&Line, Pipelined)| {
+        let median = line.measured()?.step.median;
+        let is_slow = seconds(&of.measured) > median;
+        is_slow.then(|| format!(", in a slow step: the median one takes {}", text::seconds(median)))
+    };
+    let part = |one: &(&Line, Pipelined)| {
+        let (line, of) = one;
         let [step, predicted] = [&of.measured, &of.predicted].map(|ranks| text::seconds(seconds(ranks)));
         let [idle, by_schedule] = [&of.measured, &of.predicted].map(|ranks| percent(idle(ranks)));
         format!(
             "{} takes {step} from the first forward to the last backward ({predicted} by the schedule and its stages' times), idle for \
-             {idle} ({by_schedule} by the schedule)",
-            comparison.name(line)
+             {idle} ({by_schedule} by the schedule){}",
+            comparison.name(line),
+            slow(one).unwrap_or_default()
         )
     };
     if all.len() <= FEW {
@@ -91,10 +99,16 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     }
     let beyond = |of: &Pipelined| seconds(&of.measured) / seconds(&of.predicted) - 1.0;
     let (least, most) = all.iter().minmax_by(|a, b| beyond(&a.1).total_cmp(&beyond(&b.1))).into_option()?;
-    let [least, most] = [least, most].map(|(line, of)| {
+    let [least, most] = [least, most].map(|one| {
+        let (line, of) = one;
         let share = beyond(of);
         let than = if share < 0.0 { "shorter" } else { "longer" };
-        format!("{} {than} ({})", percent(share.abs()), comparison.name(line))
+        format!(
+            "{} {than} ({}{})",
+            percent(share.abs()),
+            comparison.name(line),
+            slow(one).unwrap_or_default()
+        )
     });
     let least_idle = all.iter().min_by(|a, b| idle(&a.1.measured).total_cmp(&idle(&b.1.measured)))?;
     Some(format!(

@@ -139,11 +139,14 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Samples)>) -> 
     }
     if !unclear.is_empty() {
         let unclear = sentence(&names(unclear.iter().map(|(method, _)| comparison.said(*method))));
-        let sides = match comparison.shapes.len() {
-            1 => String::new(),
-            _ => format!(", or not to one side at every {}", comparison.repeated()),
-        };
-        out.push_str(&format!(" {unclear} differed from it by less than {}{sides}.", percent(BOUND)));
+        let bound = percent(BOUND);
+        out.push_str(&match comparison.shapes.len() {
+            1 => format!(" {unclear} differed from it by less than {bound}."),
+            _ => format!(
+                " {unclear} did not differ from it by {bound} to one side at every {}.",
+                comparison.repeated()
+            ),
+        });
     }
     out
 }

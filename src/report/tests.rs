@@ -157,7 +157,6 @@ fn a_table_of_200_columns_is_cut_where_a_page_ends() {
     };
     let document = Document {
         title: "Wide".into(),
-        tight: false,
         date: String::new(),
         measured: String::new(),
         elements: vec![Element::Table(table())],
@@ -186,7 +185,6 @@ fn a_long_document_is_cut_from_its_end_and_long_tables_end() {
     elements.extend([figure("timeline"), Element::heading("Limits"), Element::paragraph("One machine.")]);
     let mut document = Document {
         title: "Long".into(),
-        tight: false,
         date: String::new(),
         measured: String::new(),
         elements,

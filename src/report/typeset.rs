@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
+use rayon::prelude::*;
 use typst::diag::{FileError, FileResult, SourceDiagnostic};
 use typst::foundations::{Bytes, Datetime, Duration, Smart};
 use typst::syntax::{FileId, RootedPath, Source, VirtualPath, VirtualRoot};
@@ -17,6 +18,7 @@ use typst_pdf::{PdfOptions, Timestamp};
 
 use super::charts::font_files;
 use super::document::{Chart, Document, Element};
+use super::pages::{Look, most_empty};
 use crate::words::text::printable;
 
 /// A single file with everything in it; the same document gives the same bytes.
@@ -24,7 +26,8 @@ use crate::words::text::printable;
 /// # Errors
 /// When Typst cannot set the document.
 pub fn html(document: &Document) -> miette::Result<String> {
-    let world = ReportWorld::of(document, include_str!("html.typ"))?;
+    let style = include_bytes!("report.css").to_vec();
+    let world = ReportWorld::of(document, include_str!("html.typ"), vec![("report.css", style)])?;
     let page: HtmlDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
     let html = typst_html::html(&page, &HtmlOptions { pretty: true }).map_err(|errors| failed(&errors))?;
     // Typst would escape a script's text.
@@ -56,6 +59,8 @@ pub fn chart_pdf(chart: &Chart) -> miette::Result<Vec<u8>> {
 
 /// The PDF is no longer than this, as far as figures and tables can go.
 const PAGES: usize = 10;
+/// And no page is emptier than this, as far as other margins and sizes can do it.
+const EMPTY: f64 = 1.0 / 3.0;
 /// Rows of a table on its pages: three of them.
 const ROWS: usize = 150;
 
@@ -65,21 +70,16 @@ const ROWS: usize = 150;
 /// When Typst cannot set the document.
 pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
     document.shorten(ROWS);
-    let (mut pages, mut world) = loop {
-        let (pages, world) = set(&document)?;
+    let usual = loop {
+        let pages = set(&document, Look::USUAL)?;
         let beyond = pages.pages().len().saturating_sub(PAGES);
         if beyond == 0 || !document.leave_out(beyond) {
-            break (pages, world);
+            break pages;
         }
     };
-    // A few lines on a last page find room on those before.
-    document.tight = true;
-    let (closer, of_closer) = set(&document)?;
-    if closer.pages().len() < pages.pages().len() {
-        (pages, world) = (closer, of_closer);
-    }
+    let pages = fill(&document, usual)?;
     let options = PdfOptions {
-        ident: Smart::Custom(String::from_utf8_lossy(&world.files[0].1).into_owned()),
+        ident: Smart::Custom(serde_json::to_string(&document).into_diagnostic()?),
         timestamp: datetime(&document.date).map(Timestamp::new_utc),
         ..PdfOptions::default()
     };
@@ -90,10 +90,47 @@ pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
         .map_err(|errors| failed(&errors))
 }
 
-fn set(document: &Document) -> miette::Result<(PagedDocument, ReportWorld)> {
-    let world = ReportWorld::of(document, include_str!("pdf.typ"))?;
-    let pages = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
-    Ok((pages, world))
+/// The document in the first look that leaves no page a third empty, or else the look that leaves least; in no more pages than
+/// `usual`, which are those of the usual look.
+fn fill(document: &Document, usual: PagedDocument) -> miette::Result<PagedDocument> {
+    let (most, mut best) = (usual.pages().len(), (most_empty(&usual, Look::USUAL), usual));
+    // Nothing else can go on a single page.
+    if best.0 < EMPTY || most == 1 {
+        return Ok(best.1);
+    }
+    let full = |(empty, _): &(f64, PagedDocument)| *empty < EMPTY;
+    let try_look = |look: Look| -> miette::Result<Option<(f64, PagedDocument)>> {
+        let mut best: Option<(f64, PagedDocument)> = None;
+        for look in look.shrinking().filter(|look| *look != Look::USUAL) {
+            let pages = set(document, look)?;
+            let empty = most_empty(&pages, look);
+            if pages.pages().len() <= most && best.as_ref().is_none_or(|best| empty < best.0) {
+                best = Some((empty, pages));
+            }
+            if best.as_ref().is_some_and(full) {
+                break;
+            }
+        }
+        Ok(best)
+    };
+    // Other margins take a second each, so all of them are tried at once.
+    let [first, others @ ..] = Look::ALL;
+    let mut tried = vec![try_look(first)?];
+    if !tried[0].as_ref().is_some_and(full) {
+        tried.extend(others.into_par_iter().map(try_look).collect::<miette::Result<Vec<_>>>()?);
+    }
+    for other in tried.into_iter().flatten() {
+        if !full(&best) && other.0 < best.0 {
+            best = other;
+        }
+    }
+    Ok(best.1)
+}
+
+fn set(document: &Document, look: Look) -> miette::Result<PagedDocument> {
+    let look = serde_json::to_vec(&look).into_diagnostic()?;
+    let world = ReportWorld::of(document, include_str!("pdf.typ"), vec![("look.json", look)])?;
+    typst::compile(&world).output.map_err(|errors| failed(&errors))
 }
 
 fn failed(errors: &[SourceDiagnostic]) -> miette::Report {
@@ -133,11 +170,11 @@ struct ReportWorld {
 }
 
 impl ReportWorld {
-    /// With the document as `report.json`, and the style of its HTML.
-    fn of(document: &Document, template: &str) -> miette::Result<Self> {
+    /// With the document as `report.json`, beside other files.
+    fn of(document: &Document, template: &str, mut files: Vec<(&str, Vec<u8>)>) -> miette::Result<Self> {
         let report = printable(&serde_json::to_string(document).into_diagnostic()?).into_bytes();
-        let style = include_bytes!("report.css").to_vec();
-        Self::new(template, vec![("report.json", report), ("report.css", style)])
+        files.push(("report.json", report));
+        Self::new(template, files)
     }
 
     fn new(template: &str, files: Vec<(&str, Vec<u8>)>) -> miette::Result<Self> {

@@ -27,7 +27,6 @@ fn a_question_and_its_answer_stand_above_every_figure() {
     };
     let document = Document {
         title: "Levels".into(),
-        tight: false,
         date: String::new(),
         measured: "A device".into(),
         elements: vec![
@@ -39,7 +38,7 @@ fn a_question_and_its_answer_stand_above_every_figure() {
         ],
         details: Vec::new(),
     };
-    let (pages, _) = set(&document).expect("a document");
+    let pages = set(&document, Look::USUAL).expect("a document");
     let mut found = Vec::new();
     placed(&pages.pages()[0].frame, Abs::zero(), &mut found);
     found.sort_by_key(|(y, _)| *y);
@@ -47,4 +46,30 @@ fn a_question_and_its_answer_stand_above_every_figure() {
     let place =
         |text: &str| order.iter().position(|of| *of == text).unwrap_or_else(|| panic!("{text}: {order:?}"));
     assert!(place("Questioned?") < place("Answered.") && place("Answered.") < place("picture"), "{order:?}");
+}
+
+/// A page of lines and one more, and three fifths of a page more.
+#[test]
+fn no_page_is_a_third_empty_where_another_look_fills_it() {
+    let lines = |count: usize| Document {
+        title: "Levels".into(),
+        date: String::new(),
+        measured: "A device".into(),
+        elements: std::iter::once(Element::heading("Findings"))
+            .chain((0..count).map(|i| Element::paragraph(format!("Line {i}."))))
+            .collect(),
+        details: Vec::new(),
+    };
+    let set = |count: usize| set(&lines(count), Look::USUAL).expect("a document");
+    let one_page = (20..200).find(|&count| set(count).pages().len() > 1).expect("a second page") - 1;
+    for (more, pages) in [(1, 1), (3 * one_page / 5, 2)] {
+        let usual = set(one_page + more);
+        assert_eq!(usual.pages().len(), 2);
+        let empty = most_empty(&usual, Look::USUAL);
+        assert!(empty > EMPTY, "{empty}");
+        let filled = fill(&lines(one_page + more), usual).expect("a document");
+        assert_eq!(filled.pages().len(), pages);
+        // With the usual margins a wider look counts as a little emptier than it is.
+        assert!(most_empty(&filled, Look::USUAL) < EMPTY + 0.05);
+    }
 }

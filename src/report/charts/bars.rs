@@ -180,7 +180,7 @@ impl Bars<'_, '_> {
             String::new()
         };
         match (self.total(group), basis.divisor(group.problem)) {
-            (Some(total), Some(divisor)) if basis.relative => {
+            (Some(total), Some(divisor)) if basis.relative && basis.is_of_tables(group) => {
                 format!("{} · {}{some}", ratio(total / divisor), self.written(total))
             }
             (Some(total), _) => format!("{}{some}", self.written(total)),

@@ -46,6 +46,14 @@ impl<'c, 'a> Basis<'c, 'a> {
         self.relative && self.references[problem].is_some_and(|(.., is_base)| !is_base)
     }
 
+    /// Whether a group's ratio is the one of the tables: of several baselines they take the one with the most equal settings.
+    pub fn is_of_tables(&self, group: &Group) -> bool {
+        let base =
+            self.comparison.lines[group.lines[0]].baseline.map(|base| self.comparison.lines[base].method);
+        let reference = self.references[group.problem].map(|(_, method, _)| method);
+        base.is_none() || base == reference
+    }
+
     /// The problem's label, with a star where the note explains it.
     pub fn label(&self, problem: usize) -> String {
         format!(
