@@ -12,12 +12,13 @@
 # GPU, and cells of the same recipes that stay on the GPU (--cell) beside them. The host launches kernels more slowly then, so
 # steps that wait for their launches take longer than with one recipe at a time.
 #
-# All rows are of one build, that of commit dfd0ceaf (e15123b2837d). lora, qlora, pipeline_gpus, pipeline_four_gpus,
-# data_parallel_gpus, zero_gpus, tensor_gpus and gptj_6b_gpus come from four H200 of one host in the way above, quickstart, amp,
-# data, data_parallel, pipeline, tensor and zero from two CPU cores, the others from four H100.
+# All rows are of one build, that of commit dfd0ceaf (e15123b2837d): quickstart, amp, data, data_parallel, pipeline, tensor and zero
+# from two CPU cores, the others from four H100. lora has the rows of qlora for its cells, which are also qlora's.
 #
-# The CPU's reports also name what the same build was checked with: runner verify tests/fixtures/MODEL --device cpu --save FOLDER,
-# then runner report FOLDER, with MODEL the recipe's model.kind. Those of GPUs have no such check yet.
+# The reports also name what the same build was checked with on the same kind of device: runner verify tests/fixtures/MODEL
+# --save FOLDER, and runner report FOLDER, with MODEL the recipe's model.kind, with the precision of its cells (--set
+# precision.compute=bf16), and the fixtures of adapters, offload (--set offload.strategy=overlap) and loss scalers where it has such
+# cells.
 #
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU

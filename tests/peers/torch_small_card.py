@@ -3,7 +3,7 @@ optimizer that keeps less on the device.
 
     python3 tests/peers/torch_small_card.py                                  # GPT-2 Large, 64 x 1024 tokens a step, 11 GiB
     python3 tests/peers/torch_small_card.py --model gpt2-xl --gib 16 --micro 1 2 4
-    python3 tests/peers/torch_small_card.py --vocab-size 4096 --compile      # the work of recipes/gpt2_large_11gib.toml
+    python3 tests/peers/torch_small_card.py --compile                        # the model of recipes/gpt2_large_11gib.toml
     python3 tests/peers/torch_small_card.py --model tiny --device cpu --batch 4 --sequence 32 --micro 2 --steps 3
 
 It uses random weights, and every step trains on the same batch of random tokens, with bf16 autocast and parameters in fp32.
