@@ -61,9 +61,11 @@ fn table(comparison: &Comparison) -> Option<Table> {
     let caption = "The share of questions with the right number or class as their answer, before training and after it, each \
                    with its 95 % interval (Wilson). Text is generated greedily; tokens/s are those of the answers after training, \
                    with the time of their prompts.";
-    let mut sets = comparison.lines.iter().flat_map(asked);
-    let split = match sets.any(|asked| asked.after.set == "test.jsonl") {
-        true => " “test” is what the seed holds out of train.jsonl, and “test.jsonl” is a file of its own.",
+    let mut sets = comparison.lines.iter().flat_map(asked).map(|asked| &asked.after.set);
+    let split = match sets.any(|set| set.contains('.')) {
+        true => {
+            " A set with a file's name is that file; the other one is what the seed holds out of the training file."
+        }
         false => "",
     };
     comparison.table_of(&(caption.to_string() + split), ANSWERS, rows)

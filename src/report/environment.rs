@@ -141,20 +141,20 @@ fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
         rows.iter().any(|row| is_its(&row.environment))
     };
     let part = |record: &Record| {
-        let with = if record.settings.is_empty() { "" } else { "with " };
-        format!("{with}{} {} of {}", record.settings.join(", "), record.passed, record.of)
-            .trim_start()
-            .to_string()
+        let outcome = format!("{} of {}", record.passed, record.of);
+        match record.settings.as_slice() {
+            [] => outcome,
+            settings => format!("with {}: {outcome}", settings.join(", ")),
+        }
     };
-    // Sorted by reference.
-    let of_rows = records.iter().filter(of).chunk_by(|record| &record.reference);
+    let of_rows = records.iter().filter(of).sorted().chunk_by(|record| &record.reference);
     let references = of_rows.into_iter().map(|(reference, records)| {
         let outcomes = records.map(part).unique().join("; ");
-        format!("{reference} {outcomes}")
+        format!("{reference} ({outcomes})")
     });
-    let parts: Vec<String> = references.collect();
+    let parts = references.collect::<Vec<_>>().join(", ");
     let intro = "Compared with reference values by the same build on the same device (`runner verify`), quantities that pass:";
-    (!parts.is_empty()).then(|| format!("{intro} {}.", parts.join("; ")))
+    (!parts.is_empty()).then(|| format!("{intro} {parts}."))
 }
 
 /// How far the gradients of methods without updates are from the baseline's.

@@ -11,7 +11,7 @@ pub struct Look {
     pub margin: f64,
     /// Of text, pt.
     pub size: f64,
-    /// Width of pictures, of the largest that fits.
+    /// Width of pictures, as a part of the largest that fits.
     pub picture: f64,
 }
 
@@ -40,9 +40,9 @@ impl Look {
 /// What separates things on a page is less than this part of its height; 10 mm.
 const SPACING: f64 = 0.04;
 
-/// The part of a page's height, without its margins, in which nothing stands; of the emptiest page.
-pub fn most_empty(document: &PagedDocument, look: Look) -> f64 {
-    let margin = Abs::mm(look.margin);
+/// The part of a page's height, without the usual margins, in which nothing stands; of the emptiest page.
+pub fn most_empty(document: &PagedDocument) -> f64 {
+    let margin = Abs::mm(Look::USUAL.margin);
     let pages = document.pages().iter().map(|page| {
         let (top, bottom) = (margin, page.frame.height() - margin);
         let mut spans = vec![(bottom, bottom)];

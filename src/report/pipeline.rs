@@ -69,29 +69,32 @@ pub fn idle(ranks: &[Vec<Span>]) -> f64 {
     1.0 - busy / (seconds(ranks) * ranks.len() as f64)
 }
 
+/// A step slower by this than the median one is told.
+const SLOW: f64 = 1.02;
 /// Pipelines that a sentence has.
 const FEW: usize = 4;
+
+/// The median step where the recorded one is clearly slower, even without its update.
+fn slow(line: &Line, of: &Pipelined) -> Option<String> {
+    let median = line.typical()?.step.median;
+    (seconds(&of.measured) > SLOW * median).then(|| text::seconds(median))
+}
 
 /// How long each pipeline's step is and how much of it a rank is idle, beside what the schedule predicts. Of many, the least and
 /// the most by which they differ from that, and the one that is least idle.
 pub fn sentence(comparison: &Comparison) -> Option<String> {
     let all = comparison.lines.iter().filter_map(|line| Some((line, Pipelined::of(line)?)));
     let all: Vec<(&Line, Pipelined)> = all.collect();
-    // The one that was recorded may be longer than most, even without its update.
-    let slow = |(line, of): &(&Line, Pipelined)| {
-        let median = line.measured()?.step.median;
-        let is_slow = seconds(&of.measured) > median;
-        is_slow.then(|| format!(", in a slow step: the median one takes {}", text::seconds(median)))
-    };
-    let part = |one: &(&Line, Pipelined)| {
-        let (line, of) = one;
+    let part = |(line, of): &(&Line, Pipelined)| {
         let [step, predicted] = [&of.measured, &of.predicted].map(|ranks| text::seconds(seconds(ranks)));
         let [idle, by_schedule] = [&of.measured, &of.predicted].map(|ranks| percent(idle(ranks)));
+        let slow = slow(line, of).map_or_else(String::new, |median| {
+            format!(" of a slow step (with its update the median one takes {median})")
+        });
         format!(
-            "{} takes {step} from the first forward to the last backward ({predicted} by the schedule and its stages' times), idle for \
-             {idle} ({by_schedule} by the schedule){}",
-            comparison.name(line),
-            slow(one).unwrap_or_default()
+            "{} takes {step} from the first forward to the last backward{slow}, {predicted} by the schedule and its stages' times, and is \
+             idle for {idle} ({by_schedule} by the schedule)",
+            comparison.name(line)
         )
     };
     if all.len() <= FEW {
@@ -99,16 +102,16 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     }
     let beyond = |of: &Pipelined| seconds(&of.measured) / seconds(&of.predicted) - 1.0;
     let (least, most) = all.iter().minmax_by(|a, b| beyond(&a.1).total_cmp(&beyond(&b.1))).into_option()?;
-    let [least, most] = [least, most].map(|one| {
-        let (line, of) = one;
+    let [least, most] = [least, most].map(|(line, of)| {
         let share = beyond(of);
         let than = if share < 0.0 { "shorter" } else { "longer" };
-        format!(
-            "{} {than} ({}{})",
-            percent(share.abs()),
-            comparison.name(line),
-            slow(one).unwrap_or_default()
-        )
+        let slow = slow(line, of).map_or_else(String::new, |median| {
+            format!(
+                ", a slow step: {}, where with its update the median one takes {median}",
+                text::seconds(seconds(&of.measured))
+            )
+        });
+        format!("{} {than} ({}{slow})", percent(share.abs()), comparison.name(line))
     });
     let least_idle = all.iter().min_by(|a, b| idle(&a.1.measured).total_cmp(&idle(&b.1.measured)))?;
     Some(format!(

@@ -143,7 +143,7 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Samples)>) -> 
         out.push_str(&match comparison.shapes.len() {
             1 => format!(" {unclear} differed from it by less than {bound}."),
             _ => format!(
-                " {unclear} did not differ from it by {bound} to one side at every {}.",
+                " {unclear} differed from it by less than {bound}, or to both sides, at some {}.",
                 comparison.repeated()
             ),
         });

@@ -46,12 +46,15 @@ impl<'c, 'a> Basis<'c, 'a> {
         self.relative && self.references[problem].is_some_and(|(.., is_base)| !is_base)
     }
 
-    /// Whether a group's ratio is the one of the tables: of several baselines they take the one with the most equal settings.
+    /// Whether a group's ratio is to its own baseline, as in the tables, or to what a star explains. Of several baselines a group
+    /// has the one with the most equal settings.
     pub fn is_of_tables(&self, group: &Group) -> bool {
         let base =
             self.comparison.lines[group.lines[0]].baseline.map(|base| self.comparison.lines[base].method);
-        let reference = self.references[group.problem].map(|(_, method, _)| method);
-        base.is_none() || base == reference
+        match self.references[group.problem] {
+            Some((_, method, true)) => base.is_none_or(|base| base == method),
+            _ => true,
+        }
     }
 
     /// The problem's label, with a star where the note explains it.
@@ -76,10 +79,13 @@ impl<'c, 'a> Basis<'c, 'a> {
     }
 
     /// Sentences for the caption.
-    pub fn note(&self) -> String {
+    pub fn note(&self, groups: &[Group]) -> String {
         let mut note = String::new();
         if self.relative {
             note += " Each shape is drawn relative to its baseline, since they differ ten-fold or more.";
+            if groups.iter().any(|group| !self.is_of_tables(group)) {
+                note += " No ratio stands at a bar that the tables compare with another baseline.";
+            }
             if (0..self.references.len()).any(|problem| self.has_star(problem)) {
                 note += " * The baseline was not measured: relative to the first method that was.";
             }

@@ -34,7 +34,8 @@ struct Sweep {
 /// A cell: its other sizes, by name, and its point of a [`Sweep`].
 type Point = (Vec<String>, f64, usize);
 
-/// One chart for each swept numeric size with a group of at least two values, at which half of the methods have two.
+/// One chart for each swept numeric size with a group of at least two values, at which at least half of the
+/// measured methods have two.
 pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
     // Seeds have no order.
     let sizes = comparison.sizes.iter().filter(|key| *key != "seed");
@@ -58,18 +59,21 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
         let ran = points.iter().filter(|(.., i)| comparison.lines[*i].measured().is_some());
         ran.map(|(_, x, _)| x.to_bits()).unique().count()
     };
-    let groups = groups(points?, |(a, ..), (b, ..)| a == b);
+    // Single points say less than the bars.
+    let are_lines = |points: &Vec<Point>| {
+        let ran = points.iter().filter(|(.., i)| comparison.lines[*i].measured().is_some());
+        let counts = ran.counts_by(|(.., i)| comparison.lines[*i].method);
+        2 * counts.values().filter(|count| **count >= 2).count() >= counts.len()
+    };
+    let groups = groups(points?, |(a, ..), (b, ..)| a == b).into_iter().filter(are_lines).rev();
     // max_by_key takes the last of equals.
-    let mut points = groups.into_iter().rev().max_by_key(|points| measured(points))?;
+    let mut points = groups.max_by_key(|points| measured(points))?;
     points.sort_by(|a, b| a.1.total_cmp(&b.1));
     // A preset stands for its dimensions.
-    let of_methods = points.iter().filter(|(.., i)| comparison.lines[*i].measured().is_some());
-    let of_methods = of_methods.counts_by(|(.., i)| comparison.lines[*i].method);
-    let are_lines = 2 * of_methods.values().filter(|count| **count >= 2).count() >= of_methods.len();
     let named = points[0].0.iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
     let held = named.map(|(named, _)| named).join(", ");
     let along = || points.iter().map(|(_, x, i)| (*x, *i)).collect();
-    (measured(&points) >= 2 && are_lines).then(|| Sweep { key: key.into(), held, points: along() })
+    (measured(&points) >= 2).then(|| Sweep { key: key.into(), held, points: along() })
 }
 
 fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {

@@ -94,8 +94,11 @@ impl Bars<'_, '_> {
             0 => String::new(),
             n => format!(" Not drawn: {n} more, which table.csv has."),
         };
-        let caption =
-            format!("{}{undivided}{spread}{}{longer}{order}{more}{sizes}", self.caption, basis.note());
+        let caption = format!(
+            "{}{undivided}{spread}{}{longer}{order}{more}{sizes}",
+            self.caption,
+            basis.note(&self.groups)
+        );
         Ok(Chart { name: self.name.into(), caption, svg })
     }
 
