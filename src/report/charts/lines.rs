@@ -43,6 +43,11 @@ pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
     sweeps.map(|sweep| chart(comparison, &sweep)).collect()
 }
 
+/// Those of the points that were measured.
+fn ran<'p>(comparison: &'p Comparison, points: &'p [Point]) -> impl Iterator<Item = &'p Point> {
+    points.iter().filter(|(.., i)| comparison.lines[*i].measured().is_some())
+}
+
 /// The cells with the most measured values along `key`, at equal other sizes; the first of several.
 fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let others: Vec<&String> = comparison.sizes.iter().filter(|other| *other != key).collect();
@@ -55,25 +60,21 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
         Some((others.iter().map(named).collect(), settings.get(key)?.as_f64()?, i))
     };
     let points: Option<Vec<Point>> = comparison.lines.iter().enumerate().map(point).collect();
-    let measured = |points: &[Point]| {
-        let ran = points.iter().filter(|(.., i)| comparison.lines[*i].measured().is_some());
-        ran.map(|(_, x, _)| x.to_bits()).unique().count()
-    };
+    let values = |points: &[Point]| ran(comparison, points).map(|(_, x, _)| x.to_bits()).unique().count();
     // Single points say less than the bars.
     let are_lines = |points: &Vec<Point>| {
-        let ran = points.iter().filter(|(.., i)| comparison.lines[*i].measured().is_some());
-        let counts = ran.counts_by(|(.., i)| comparison.lines[*i].method);
+        let counts = ran(comparison, points).counts_by(|(.., i)| comparison.lines[*i].method);
         2 * counts.values().filter(|count| **count >= 2).count() >= counts.len()
     };
     let groups = groups(points?, |(a, ..), (b, ..)| a == b).into_iter().filter(are_lines).rev();
     // max_by_key takes the last of equals.
-    let mut points = groups.max_by_key(|points| measured(points))?;
+    let mut points = groups.max_by_key(|points| values(points))?;
     points.sort_by(|a, b| a.1.total_cmp(&b.1));
     // A preset stands for its dimensions.
     let named = points[0].0.iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
     let held = named.map(|(named, _)| named).join(", ");
     let along = || points.iter().map(|(_, x, i)| (*x, *i)).collect();
-    (measured(&points) >= 2).then(|| Sweep { key: key.into(), held, points: along() })
+    (values(&points) >= 2).then(|| Sweep { key: key.into(), held, points: along() })
 }
 
 fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
