@@ -22,6 +22,22 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Command {
+    /// Whether it asks for this machine's devices; the others read and write files.
+    pub fn asks_devices(&self) -> bool {
+        !matches!(
+            self,
+            Self::Report { .. }
+                | Self::Profile(_)
+                | Self::Compare { .. }
+                | Self::Merge(_)
+                | Self::Recipes { .. }
+                | Self::Keys { .. }
+                | Self::Schema
+        )
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run what is missing of a recipe, then write its tables, charts and report

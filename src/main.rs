@@ -4,18 +4,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use miette::{IntoDiagnostic, Result, WrapErr};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
 use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
 use runner::commands::{CheckArgs, open_results};
 use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
+use runner::device::cuda::libraries;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{
     EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge, report_large_files,
     require_threads,
 };
+use runner::words::refusal::{Refusal, unless_refused};
 use runner::words::streams::{self, tell};
 use runner::words::text::counted;
 use runner::{report, train};
@@ -23,8 +25,13 @@ use runner::{report, train};
 fn main() -> ExitCode {
     report_large_files();
     let command = Cli::parse().command;
+    if command.asks_devices() {
+        libraries::arrange(matches!(command, Command::Devices));
+    }
     let threads = require_threads(&|name| std::env::var(name).ok());
-    threads.and_then(|()| execute(command)).unwrap_or_else(|error| failure(&error))
+    let refused = |Refusal(reason): Refusal| Err(miette!("{reason}"));
+    let executed = threads.and_then(|()| unless_refused(|| execute(command)).unwrap_or_else(refused));
+    executed.unwrap_or_else(|error| failure(&error))
 }
 
 fn execute(command: Command) -> Result<ExitCode> {

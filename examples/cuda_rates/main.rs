@@ -27,6 +27,7 @@ use std::time::Instant;
 use runner::device::cuda::{self, Gpu};
 
 fn main() -> ExitCode {
+    cuda::libraries::arrange(false);
     if cuda::count() == 0 {
         eprintln!("the NVIDIA driver reports no device");
         return ExitCode::FAILURE;

@@ -1,33 +1,54 @@
-//! `runner devices`: the devices of this machine and their measured rates.
+//! `runner devices`: the devices of this machine, their measured rates and the libraries that GPUs need.
 
 use miette::Result;
 
 use crate::advise::{Rates, from_launch_to_launch};
 use crate::device::Ceilings;
+use crate::device::cuda::libraries;
+use crate::words::refusal::{Refusal, unless_refused};
 use crate::words::{Bytes, Compute, DeviceId, text};
 
+/// A property of a device; `None` where it has none.
+type Property = (String, Option<String>);
+
 /// A column for each device: memory, measured rates of matrix products in each compute type, of copies and of updates on the
-/// host, and the time from one kernel's launch to the next. What no device has is left out.
+/// host, and the time from one kernel's launch to the next. What no device has is left out. A table of libraries follows, and
+/// why a GPU cannot be used.
 pub fn list() -> String {
-    let devices: Vec<Vec<(String, Option<String>)>> = DeviceId::all().into_iter().map(properties).collect();
-    let names = devices[0].iter().map(|(name, _)| name);
+    let ids = DeviceId::all();
+    let devices: Vec<_> = ids.iter().map(|id| properties(*id)).collect();
+    let names = devices[0].0.iter().map(|(name, _)| name);
     let lines = names.enumerate().filter_map(|(row, name)| {
-        let values: Vec<Option<&String>> = devices.iter().map(|device| device[row].1.as_ref()).collect();
+        let values: Vec<Option<&String>> = devices.iter().map(|(own, _)| own[row].1.as_ref()).collect();
         let or_none = |value: &Option<&String>| value.map_or_else(|| "-".into(), String::clone);
         let line = [name.clone()].into_iter().chain(values.iter().map(or_none));
         values.iter().any(Option::is_some).then(|| line.collect())
     });
-    let ids: Vec<String> = DeviceId::all().into_iter().map(|id| id.to_string()).collect();
-    let header: Vec<&str> = ["device"].into_iter().chain(ids.iter().map(String::as_str)).collect();
-    text::table(&header, lines.collect(), 1)
+    let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    let header: Vec<&str> = ["device"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let mut out = format!("{}\n\n{}", text::table(&header, lines.collect(), 1), libraries::table());
+    for (id, (_, refusal)) in ids.iter().zip(&devices) {
+        if let Some(Refusal(reason)) = refusal {
+            out += &format!("\n\n{id} cannot be used: {reason}");
+        }
+    }
+    out
 }
 
-/// In the same order for every device.
-fn properties(id: DeviceId) -> Vec<(String, Option<String>)> {
+/// In the same order for every device, and why the device cannot be used.
+fn properties(id: DeviceId) -> (Vec<Property>, Option<Refusal>) {
     let types = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
     let info = id.info();
-    let ceilings = id.ceilings(&types);
-    let rates = Rates::of(id, ceilings).with_host(id);
+    let measured = unless_refused(|| {
+        let ceilings = id.ceilings(&types);
+        (ceilings, Rates::of(id, ceilings).with_host(id))
+    });
+    let (measured, refusal) = match measured {
+        Ok(measured) => (Some(measured), None),
+        Err(refusal) => (None, Some(refusal)),
+    };
+    let ceilings = measured.map(|(ceilings, _)| ceilings).unwrap_or_default();
+    let rates = measured.map(|(_, rates)| rates);
     let giga = |rate: Option<f64>| rate.map(|rate| format!("{:.1}", rate / 1e9));
     let products = types.map(|compute| {
         (format!("products in {}, GFLOP/s", compute.into_str()), giga(ceilings.matmul(compute)))
@@ -47,11 +68,12 @@ fn properties(id: DeviceId) -> Vec<(String, Option<String>)> {
         ("copies to the device, GB/s", giga(ceilings.host_to_device)),
         ("copies to the host, GB/s", giga(ceilings.device_to_host)),
         ("copies both ways at once, GB/s", giga(ceilings.both_ways)),
-        ("AdamW on the host, GB/s", giga(Some(rates.host_update))),
-        ("from launch to launch, µs", Some(format!("{:.1}", rates.launch * 1e6))),
+        ("AdamW on the host, GB/s", giga(rates.map(|rates| rates.host_update))),
+        ("from launch to launch, µs", rates.map(|rates| format!("{:.1}", rates.launch * 1e6))),
     ];
     let named = |(name, value): (&str, Option<String>)| (name.to_string(), value);
-    before.map(named).into_iter().chain(products).chain(after.map(named)).collect()
+    let all = before.map(named).into_iter().chain(products).chain(after.map(named)).collect();
+    (all, refusal)
 }
 
 /// `runner ceilings`: a device's rates as JSON, measured in this process.

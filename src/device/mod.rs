@@ -72,8 +72,18 @@ impl DeviceId {
     /// where there is none.
     ///
     /// # Errors
-    /// A rule that lists the devices of this machine.
+    /// A rule that lists the devices of this machine, or says what a GPU needs to be used.
     pub fn resolve(name: &str) -> Result<Self, Rule> {
+        let device = Self::listed(name)?;
+        let Self::Cuda(ordinal) = device else { return Ok(device) };
+        let lack = |cuda::libraries::Lack { what, remedy }| {
+            let remedy = format!("{remedy}; or use device = \"cpu\"");
+            Rule::elsewhere(&["device"], format!("{device} cannot be used: {what}"), remedy)
+        };
+        cuda::libraries::require(ordinal).map(|()| device).map_err(lack)
+    }
+
+    fn listed(name: &str) -> Result<Self, Rule> {
         let have = Self::all();
         if name == "auto" {
             return Ok(have.get(1).copied().unwrap_or(Self::Cpu));

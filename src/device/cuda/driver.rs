@@ -27,8 +27,6 @@ pub struct Properties {
     pub multiprocessors: usize,
     /// Major and minor: (9, 0) is Hopper.
     pub compute_capability: (i32, i32),
-    /// The highest CUDA version the driver supports, as (13, 0).
-    pub cuda: (i32, i32),
 }
 
 /// The driver's handle of the device with this number.
@@ -72,16 +70,12 @@ pub fn properties(ordinal: usize) -> Properties {
         let total = device::total_mem(handle).map_or(0, |bytes| bytes as u64);
         (total, |which| device::get_attribute(handle, which).unwrap_or(0))
     };
-    let mut version = 0;
-    // SAFETY: writes one integer.
-    unsafe { sys::cuDriverGetVersion(&mut version) };
     Properties {
         memory_free: memory_free(handle).unwrap_or(memory_total),
         name: device::get_name(handle).unwrap_or_else(|_| "NVIDIA GPU".into()),
         memory_total,
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
         compute_capability: compute_capability(ordinal),
-        cuda: (version / 1000, version % 1000 / 10),
     }
 }
 
@@ -99,6 +93,14 @@ fn memory_free(handle: sys::CUdevice) -> Option<u64> {
         });
         primary_ctx::release(handle).ok().and(free)
     }
+}
+
+/// The highest CUDA version that the driver supports, as (13, 0). The driver must be there.
+pub fn supported() -> (i32, i32) {
+    let mut version = 0;
+    // SAFETY: writes one integer.
+    unsafe { sys::cuDriverGetVersion(&mut version) };
+    (version / 1000, version % 1000 / 10)
 }
 
 /// The driver's own version, `580.159.04`; empty where the system does not report it.

@@ -115,7 +115,7 @@ impl Event {
         self.wait();
         let mut milliseconds = 0.0f32;
         // SAFETY: both events were recorded in the same context and have been reached.
-        unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, earlier.0, self.0) }
+        unsafe { sys::cuEventElapsedTime(&mut milliseconds, earlier.0, self.0) }
             .result()
             .expect("both events were reached");
         f64::from(milliseconds) / 1e3

@@ -19,6 +19,7 @@ mod flat;
 mod graph;
 mod largest;
 mod launch;
+pub mod libraries;
 mod loss;
 pub mod low_rank;
 mod many;
@@ -52,6 +53,7 @@ use cubecl_runtime::runtime::Runtime;
 use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 
 use super::{DeviceInfo, LESS_MEMORY};
+use crate::words::refusal::refuse;
 use crate::words::{Bytes, locked};
 
 pub use activity::Recording;
@@ -104,7 +106,8 @@ impl Gpu {
     /// The device `ordinal`, opened on first use.
     ///
     /// # Panics
-    /// When there is no such device or the driver refuses it.
+    /// When there is no such device or the driver refuses it; with a [`Refusal`](crate::words::refusal::Refusal) where
+    /// [`libraries::require`] says what is missing.
     pub fn open(ordinal: usize) -> &'static Self {
         static OPEN: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
         let mut open = locked(&OPEN);
@@ -112,11 +115,14 @@ impl Gpu {
             return gpu;
         }
         assert!(ordinal < count(), "cuda:{ordinal} is not there: the driver reports {} devices", count());
+        libraries::require(ordinal).unwrap_or_else(|lack| refuse(lack));
         // `subscribe` keeps the answer, and each stream asks for it again.
         let _ = stream::subscribe();
         let context = driver::Context::retain(ordinal)
             .unwrap_or_else(|e| panic!("cuda:{ordinal} cannot be opened: {e}"));
         context.bind();
+        // What CubeCL could not compile would end its own thread.
+        libraries::compile_and_load(ordinal).unwrap_or_else(|lack| refuse(lack));
         let device = CubeDevice::cuda(ordinal).unwrap_or_else(|e| panic!("cuda:{ordinal}: {e:?}"));
         let blas = blas::Blas::new(ordinal);
         let programs = program::Programs::default();
@@ -261,7 +267,7 @@ fn located(answer: Result<Located, ServerError>) -> Result<Address<Located>, Str
 pub fn info(ordinal: usize) -> DeviceInfo {
     static DRIVER: OnceLock<String> = OnceLock::new();
     let properties = driver::properties(ordinal);
-    let (major, minor) = properties.cuda;
+    let (major, minor) = driver::supported();
     DeviceInfo {
         id: format!("cuda:{ordinal}"),
         name: properties.name,

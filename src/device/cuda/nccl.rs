@@ -75,10 +75,9 @@ pub fn unique_id() -> Result<Vec<u8>, String> {
     Ok(id.internal.map(|byte| byte as u8).to_vec())
 }
 
-/// The loader asks for the name without a version, which packages for development have.
-pub const ABSENT: &str = "the NCCL library (libnccl.so) was not found: install NCCL's development package, or put a link \
-                          of that name to libnccl.so.2 into a folder of LD_LIBRARY_PATH; parallel.engine = \"sockets\" \
-                          works without it";
+pub const ABSENT: &str = "the NCCL library (libnccl.so.2) was not found: run `pip install nvidia-nccl-cu12`, or -cu13 with \
+                          a driver of CUDA 13, in the active Python environment, or install NCCL's package; \
+                          parallel.engine = \"sockets\" works without it";
 
 /// A rank of a communicator. One thread at a time makes its calls.
 pub struct Communicator(ncclComm_t);

@@ -107,7 +107,7 @@ impl Source {
         let module = match kept.get().and_then(|cubin| of(&cubin).ok()) {
             Some(module) => module,
             None => {
-                let cubin = self.compile(&options)?;
+                let cubin = compile(self.name, self.text, &options, Image::Cubin)?;
                 let module = of(&cubin).map_err(|e| format!("the driver refuses {}: {e}", self.name))?;
                 kept.put(&cubin);
                 module
@@ -115,29 +115,50 @@ impl Source {
         };
         Ok(Program { module, functions: HashMap::new() })
     }
+}
 
-    fn compile(&self, options: &[String]) -> Result<Vec<u8>, String> {
-        let text = CString::new(self.text).expect("a source without a zero");
-        let name = CString::new(self.name).expect("a name without a zero");
-        let program = nvrtc::create_program(&text, Some(&name)).map_err(|e| format!("NVRTC: {e}"))?;
-        // SAFETY: the program was created above, is destroyed here alone, and the buffer has the size that NVRTC asks
-        // for.
-        unsafe {
-            let compiled = nvrtc::compile_program(program, options).and_then(|()| {
-                let mut bytes = 0;
-                sys::nvrtcGetCUBINSize(program, &mut bytes).result()?;
-                let mut cubin = vec![0u8; bytes];
-                sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()).result().map(|()| cubin)
-            });
-            let compiled = compiled.map_err(|e| {
-                let log = nvrtc::get_program_log(program).unwrap_or_default();
-                let log: Vec<u8> = log.iter().map(|c| *c as u8).take_while(|byte| *byte != 0).collect();
-                let log = String::from_utf8_lossy(&log);
-                format!("NVRTC does not compile {} by {options:?}: {e} {}", self.name, log.trim())
-            });
-            let _ = nvrtc::destroy_program(program);
-            compiled
-        }
+/// What NVRTC makes of a source.
+#[derive(Clone, Copy)]
+pub(super) enum Image {
+    /// For one architecture, which the driver loads as it is.
+    Cubin,
+    /// Which the driver compiles once more.
+    Ptx,
+}
+
+/// Compiles a text, which must have no zero in it. NVRTC must be there.
+///
+/// # Errors
+/// What the compiler says.
+pub(super) fn compile(name: &str, text: &str, options: &[String], image: Image) -> Result<Vec<u8>, String> {
+    let [text, c_name] = [text, name].map(|part| CString::new(part).expect("a text without a zero"));
+    let program = nvrtc::create_program(&text, Some(&c_name)).map_err(|e| format!("NVRTC: {e}"))?;
+    // SAFETY: the program was created above, is destroyed here alone, and the buffer has the size that NVRTC asks
+    // for.
+    unsafe {
+        let compiled = nvrtc::compile_program(program, options).and_then(|()| {
+            let mut size = 0;
+            let asked = match image {
+                Image::Cubin => sys::nvrtcGetCUBINSize(program, &mut size),
+                Image::Ptx => sys::nvrtcGetPTXSize(program, &mut size),
+            };
+            asked.result()?;
+            let mut bytes = vec![0u8; size];
+            let to = bytes.as_mut_ptr().cast();
+            let written = match image {
+                Image::Cubin => sys::nvrtcGetCUBIN(program, to),
+                Image::Ptx => sys::nvrtcGetPTX(program, to),
+            };
+            written.result().map(|()| bytes)
+        });
+        let compiled = compiled.map_err(|e| {
+            let log = nvrtc::get_program_log(program).unwrap_or_default();
+            let log: Vec<u8> = log.iter().map(|c| *c as u8).take_while(|byte| *byte != 0).collect();
+            let log = String::from_utf8_lossy(&log);
+            format!("NVRTC does not compile {name} by {options:?}: {e} {}", log.trim())
+        });
+        let _ = nvrtc::destroy_program(program);
+        compiled
     }
 }
 
