@@ -2,6 +2,7 @@
 //! and a model of time, before anything runs.
 
 mod launches;
+mod precisions;
 mod rates;
 mod space;
 mod time;
@@ -10,6 +11,7 @@ use itertools::Itertools;
 use rayon::prelude::*;
 
 pub use launches::from_launch_to_launch;
+pub use precisions::{is_unscaled, precisions};
 pub use rates::Rates;
 pub use space::{AXES, candidates, keeps, with_optimizer};
 pub use time::{StepTime, step_time, with_launches};

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use itertools::iproduct;
 
+use super::precisions::precisions;
 use crate::device::Target;
 use crate::ops::Level;
-use crate::precision::Precision;
 use crate::recipe::{Cell, WARMUP_OF_A_GRAPH, keys};
 use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, StatePlace, Strategy};
-use crate::words::{Compute, DeviceId, is_within};
+use crate::words::{DeviceId, is_within};
 
 /// The keys that the search varies.
 pub const AXES: [&str; 11] = [
@@ -53,7 +53,7 @@ pub fn with_optimizer(cell: &Cell, kind: &str) -> Option<Cell> {
 pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
     let keeps = |axis: &str| kept.iter().any(|kept| keeps(kept, axis));
     let all = iproduct!(
-        precisions(cell, keeps("precision")),
+        precisions(cell, target, keeps("precision")),
         levels(cell, keeps("checkpoint.level")),
         segments(cell, keeps("checkpoint.blocks")),
         batches(cell, keeps("train.batch_size") || keeps("train.accumulation_steps")),
@@ -71,14 +71,6 @@ pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
         candidate
     };
     all.map(candidate).filter(|candidate| candidate.is_permitted(target)).collect()
-}
-
-/// The cell's own, and products in bf16 with weights as they are stored.
-fn precisions(cell: &Cell, keep: bool) -> Vec<Precision> {
-    let own = cell.precision;
-    let mixed = Precision { compute: Compute::Bf16, autocast: true, scaler: None };
-    let stored_wide = own.stored_bytes() == 4;
-    if keep || !stored_wide || own.compute == Compute::Bf16 { vec![own] } else { vec![own, mixed] }
 }
 
 /// Where the MLP is gated, backward can compute parts of it again.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::recipe::{Recipe, Source};
+use crate::words::Compute;
 
 const SMALL: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"qwen2\"\nvocab_size = 101\nhidden_size = 32\n\
     intermediate_size = 64\nnum_hidden_layers = 4\nnum_attention_heads = 4\nnum_key_value_heads = 2\n[train]\n\
@@ -80,6 +81,76 @@ fn a_gpu_is_advised_a_graph_where_steps_are_small() {
     let first = &advice(&[])[0].cell;
     assert_eq!((first.train.graph, first.measure.warmup), (true, 2));
     assert!(advice(&["train.graph".into()]).iter().all(|plan| !plan.cell.train.graph));
+}
+
+fn cell_for(target: &Target, more: &str) -> Cell {
+    let text = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"") + more;
+    let source = Source { path: "r.toml".into(), text };
+    Recipe::parse_for(&source, target).expect("a recipe").cells.remove(0)
+}
+
+/// On a GPU without bf16 products are in fp16, and every fp16 step has a scaler wherever its blocks are.
+#[test]
+fn turing_is_advised_fp16_with_a_scaler() {
+    let [turing, ampere]: [Target; 2] =
+        ["cuda, 8 GiB, sm_75", "cuda, 24 GiB, sm_86"].map(|text| text.parse().expect("a device"));
+    let of = |cell: &Cell, target: &Target| candidates(cell, target, &[]);
+    for more in [
+        "[measure]\nwarmup = 1\n",
+        "[precision]\ncompute = \"bf16\"\nautocast = true\n",
+        "[precision]\ncompute = \"bf16\"\n",
+    ] {
+        let cell = cell_for(&ampere, more);
+        let all = of(&cell, &turing);
+        let half: Vec<&Cell> = all.iter().filter(|cell| cell.precision.compute == Compute::Fp16).collect();
+        assert!(half.iter().all(|cell| cell.precision.autocast && cell.precision.scaler.is_some()));
+        for (moves, host) in itertools::iproduct!([false, true], [Memory::Device, Memory::Host]) {
+            let is = |cell: &&&Cell| cell.offload.moves() == moves && cell.offload.optimizer == host;
+            assert!(half.iter().any(|cell| is(&cell)), "{more}: none with {moves} and {host:?}");
+        }
+        assert!(all.iter().all(|cell| matches!(cell.precision.compute, Compute::Fp16 | Compute::Fp32)));
+        assert!(of(&cell, &ampere).iter().all(|cell| cell.precision.compute != Compute::Fp16), "{more}");
+    }
+    // Without an update there is nothing to scale, and a forward alone has no gradients.
+    let optimizer = "optimizer = { kind = \"adamw\", lr = 1e-3 }\n";
+    for (mode, half) in [("", false), ("mode = \"inference\"\n", true)] {
+        let text = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"").replace(optimizer, mode);
+        let source = Source { path: "r.toml".into(), text: text + "[measure]\nwarmup = 1\n" };
+        let cell = Recipe::parse_for(&source, &turing).expect("a recipe").cells.remove(0);
+        let fp16 = |cell: &Cell| cell.precision.compute == Compute::Fp16 && cell.precision.scaler.is_none();
+        assert_eq!(of(&cell, &turing).iter().any(fp16), half, "{mode}");
+    }
+}
+
+/// What the recipe itself trains in fp16 without a scaler stays, and the same with one stands beside it.
+#[test]
+fn fp16_without_a_scaler_is_the_recipes_own_choice() {
+    let turing: Target = "cuda, 8 GiB, sm_75".parse().expect("a device");
+    for autocast in ["", "autocast = true\n"] {
+        let cell = cell_for(&turing, &format!("[precision]\ncompute = \"fp16\"\n{autocast}"));
+        let all = candidates(&cell, &turing, &[]);
+        let with = |scaled: bool| all.iter().filter(|cell| cell.precision.scaler.is_some() == scaled).count();
+        assert!(with(true) > 0 && with(false) > 0);
+        assert!(all.iter().all(|other| other.precision.autocast == cell.precision.autocast));
+        assert!(all.iter().all(|cell| is_unscaled(cell) == cell.precision.scaler.is_none()));
+        let kept = candidates(&cell, &turing, &["precision".into()]);
+        assert!(kept.iter().all(|other| other.precision == cell.precision));
+    }
+}
+
+/// The update waits for the sum of squares, as a clipped one does.
+#[test]
+fn a_scaler_takes_the_time_of_clipping() {
+    let target: Target = "cuda, 8 GiB, sm_75".parse().expect("a device");
+    let rates = Rates::assumed(DeviceId::Cuda(0));
+    let time = |clip: &str, scaler: &str| {
+        let host = "strategy = \"overlap\"\noptimizer = \"host\"\n";
+        let fp16 = "[precision]\ncompute = \"fp16\"\nautocast = true\n";
+        step_time(&cell_for(&target, &format!("{clip}{fp16}{scaler}[offload]\n{host}")), &rates).total()
+    };
+    let (clip, scaler) = ("clip_norm = 1.0\n", "scaler = { kind = \"dynamic\" }\n");
+    assert!(time("", scaler) > time("", ""));
+    assert_eq!(time("", scaler), time(clip, ""));
 }
 
 /// Where all blocks stay, slots and strategies make no difference, and where none has room `auto` is 0.

@@ -146,9 +146,9 @@ impl Model<'_> {
     fn norm(&self) -> Work {
         let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
         let bytes = (trained.elements * self.cell.precision.stored_bytes()) as f64;
-        match self.cell.train.clip_norm {
-            None => Work::default(),
-            Some(_) => Work { bytes, launches: trained.count.div_ceil(TOGETHER) as f64, ..Work::default() },
+        match self.cell.needs_norm() {
+            false => Work::default(),
+            true => Work { bytes, launches: trained.count.div_ceil(TOGETHER) as f64, ..Work::default() },
         }
     }
 
@@ -284,7 +284,7 @@ fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
     let rate = rates.ceilings.device_to_host.or(rates.ceilings.copy).unwrap_or(f64::INFINITY);
     let cross = |parameters: f64| 2.0 * parameters * stored / rate;
     // Only blocks that move have their updates behind backward, and only where no norm of all gradients is awaited.
-    match cell.offload.moves() && !cell.train.awaits_norm() {
+    match cell.offload.moves() && !cell.awaits_norm() {
         true => {
             let rest = trained - in_blocks;
             (update(in_blocks / trained) - backward).max(0.0) + update(rest / trained) + cross(rest)

@@ -104,6 +104,21 @@ impl Target {
         (*self == Self::Here).then(cuda::count)
     }
 
+    /// The same machine with tensor cores for every precision; `None` if nothing is known of its own.
+    pub fn of_any_capability(&self) -> Option<Self> {
+        match self {
+            Self::Described(described) => {
+                Some(Self::Described(Description { capability: None, ..described.clone() }))
+            }
+            Self::Here if cuda::count() > 0 => Some(Self::Described(Description {
+                device: DeviceId::Cuda(0),
+                memory: None,
+                capability: None,
+            })),
+            Self::Here | Self::Hosts => None,
+        }
+    }
+
     /// What is known of a device there; memory of 0 bytes is not known.
     pub fn info(&self, device: DeviceId) -> DeviceInfo {
         let memory = match self {

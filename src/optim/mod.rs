@@ -12,6 +12,7 @@ mod on_device;
 mod remainders;
 mod schedule;
 mod sgd;
+mod step_size;
 
 use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Device, Tensor};
@@ -26,6 +27,7 @@ pub use kept::{Kept, Visit};
 pub use on_device::DeviceOptimizer;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
+pub use step_size::StepSize;
 
 use crate::measure::alloc::Room;
 use crate::ops::cost::Tensors;
@@ -128,29 +130,6 @@ impl OptimizerConfig {
             }
             DeviceId::Cpu | DeviceId::Cuda(_) => rule.workspace_bytes(elements, stored),
         }
-    }
-}
-
-/// The factors of one step.
-#[derive(Clone)]
-pub struct StepSize {
-    /// Factor of the learning rate, from the schedule.
-    pub rate: f64,
-    /// Factor of every gradient, which clips it and undoes the loss's scale, [1] in fp32; `None`: 1.
-    pub clip: Option<Tensor<1>>,
-    /// 1, or 0 where parameters and state are to stay as they are, [1] in fp32 on the device; `None`: 1.
-    pub applied: Option<Tensor<1>>,
-    /// Seeds the random rounding.
-    pub seed: u64,
-}
-
-impl StepSize {
-    /// The learning rate as configured, no clipping, and nothing skipped.
-    pub const FULL: Self = Self { rate: 1.0, clip: None, applied: None, seed: 0 };
-
-    /// The factor of the gradients as a number; waits for it.
-    pub fn clip_on_host(&self) -> f32 {
-        self.clip.clone().map_or(1.0, |clip| clip.into_scalar())
     }
 }
 
@@ -270,7 +249,10 @@ impl Optimizer {
         match self {
             Self::None => module,
             Self::OnDevice(optimizer) => optimizer.step(module, gradients, size),
-            Self::OnHost(host) => host.step(module, gradients, Work::step(size)),
+            Self::OnHost(host) => match Work::step(size) {
+                Some(work) => host.step(module, gradients, work),
+                None => module,
+            },
         }
     }
 }

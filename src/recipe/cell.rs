@@ -176,6 +176,16 @@ impl Cell {
         cell
     }
 
+    /// Whether each update needs the norm over all gradients: to clip by it, or to see whether it is finite.
+    pub fn needs_norm(&self) -> bool {
+        self.precision.scaler.is_some() || self.train.clip_norm.is_some()
+    }
+
+    /// Whether no update can begin before all gradients of its step are there.
+    pub fn awaits_norm(&self) -> bool {
+        self.precision.scaler.is_some() || (self.train.clip_norm.is_some() && self.train.clip.is_own())
+    }
+
     /// What holds each rank's memory at its highest moment, part by part.
     pub fn account(&self) -> Account {
         if let Some(pipeline) = &self.parallel.pipeline {

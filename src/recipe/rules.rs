@@ -22,7 +22,6 @@ use crate::model::Model;
 use crate::model::language::DecoderSizes;
 use crate::params::save::check_free;
 use crate::recipe::Folders;
-use crate::residence::Memory;
 use crate::words::{Compute, DeviceId, Rule};
 
 type Checked = Result<(), Rule>;
@@ -148,20 +147,13 @@ pub(super) fn files(cell: &Cell, found: &Found) -> Checked {
     cell.data.check_files(cell.eval.is_some(), found)
 }
 
-/// `precision.scaler` with `train.optimizer` and `[offload]`.
+/// `precision.scaler` with `train.optimizer`.
 fn scaler(cell: &Cell) -> Checked {
-    let scaled = cell.precision.scaler.is_some();
     Rule::refuse_if(
-        scaled && cell.train.optimizer.rule().is_none(),
+        cell.precision.scaler.is_some() && cell.train.optimizer.rule().is_none(),
         &["precision.scaler"],
         "a gradient scaler has no effect without an optimizer: there is no step to skip",
         "remove precision.scaler, or set train.optimizer",
-    )?;
-    Rule::refuse_if(
-        scaled && (cell.offload.moves() || cell.offload.optimizer == Memory::Host),
-        &["precision.scaler"],
-        "a gradient scaler skips whole updates on the device, and offloaded blocks are updated one by one",
-        "remove precision.scaler and use compute = \"bf16\", or remove [offload]",
     )
 }
 

@@ -198,11 +198,6 @@ impl Train {
         })
     }
 
-    /// Whether no update can begin before all gradients of its step are there.
-    pub fn awaits_norm(&self) -> bool {
-        self.clip_norm.is_some() && self.clip.is_own()
-    }
-
     /// Tokens of one micro-batch.
     pub fn tokens(&self) -> usize {
         self.batch_size * self.seq_len

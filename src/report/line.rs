@@ -98,12 +98,13 @@ impl<'a> Line<'a> {
 
     /// The share of the update on the host that backward hid, and the most that it could have hidden:
     /// 1 − optimizer / update and min(1, backward of the last micro-batch / update), of medians. What is left of a step after
-    /// backward counts as the update's, copies included. Nothing can be hidden where gradients are clipped by their own norm.
+    /// backward counts as the update's, copies included. Nothing can be hidden where updates wait for the norm of
+    /// all gradients.
     pub fn hidden_update(&self) -> Option<(f64, f64)> {
         let Measurement { host_update, optimizer, backward, .. } = self.measured()?;
         let (update, exposed) = (host_update.as_ref()?.median, optimizer.as_ref()?.median);
         let train = &self.cell.train;
-        let waits = train.clip_norm.is_some() && train.clip.is_own();
+        let waits = self.cell.awaits_norm();
         // Blocks are updated when their gradients are whole.
         let last = backward.as_ref()?.median / train.accumulation_steps as f64;
         let most = if waits { 0.0 } else { (last / update).min(1.0) };

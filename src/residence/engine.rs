@@ -20,7 +20,7 @@ use super::layout::{Layout, Part};
 use super::turns::{SlotState, Turns};
 use super::{Movement, ParameterStore};
 use crate::device::trace::Mark;
-use crate::device::{BlockStore, Buffers, Side, StoreSize};
+use crate::device::{BlockStore, Side, StoreSize};
 use crate::optim::host::Work;
 use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, squares};
 use host_updates::HostUpdates;
@@ -253,14 +253,7 @@ impl Turns for Engine {
 
     fn discard(&mut self) {
         let blocks = self.take_summed();
-        if let Updates::OnHost(updates) = &mut self.updates {
-            // Gradients have replaced the weights of these blocks; the masters still have them. A resident block has its own.
-            let lost =
-                |block: &usize| self.size.buffers[*block] == Buffers::One && !self.slots.is_resident(*block);
-            for block in blocks.into_iter().filter(lost) {
-                updates.restore(&mut *self.store, block, self.ids[block]);
-            }
-        }
+        self.forget(&blocks);
     }
 
     fn movement(&self) -> Arc<dyn Movement> {

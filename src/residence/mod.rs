@@ -52,13 +52,13 @@ pub struct Residence<M> {
     device: DeviceId,
     /// The ranks that divide it, if any do.
     ranks: Option<ProcessGroup>,
-    /// Whether gradients are clipped by the norm over all of them.
-    clips: bool,
+    /// Whether each update needs Σ g² over all gradients.
+    needs_squares: bool,
 }
 
 impl<M: Module> Residence<M> {
     /// `offloaded`: the blocks that are not in the module. `sharding`: the ranks that divide the parameters, if any do.
-    /// `clips`: whether gradients are clipped by the norm over all of them.
+    /// `needs_squares`: whether each update needs Σ g² over all gradients.
     ///
     /// # Panics
     /// When the host does not have enough memory for the state of an optimizer there.
@@ -67,7 +67,7 @@ impl<M: Module> Residence<M> {
         (table, offloaded): (Arc<Table>, Option<Offloaded>),
         config: &OptimizerConfig,
         (placement, sharding): (Placement, Option<&Sharding>),
-        clips: bool,
+        needs_squares: bool,
     ) -> Self {
         let device = placement.device;
         let on_host = placement.offload.optimizer == Memory::Host;
@@ -84,7 +84,7 @@ impl<M: Module> Residence<M> {
             }
         };
         let ranks = sharding.map(|sharding| sharding.ranks.clone());
-        let residence = Self { resident, offloaded, device, ranks, clips };
+        let residence = Self { resident, offloaded, device, ranks, needs_squares };
         residence.want_squares(false);
         residence
     }
@@ -124,7 +124,9 @@ impl<M: Module> Residence<M> {
     /// Before the last backward of a step whose update does not depend on all gradients: lets updates on the host begin as
     /// gradients arrive there.
     pub fn update_on_arrival(&mut self, size: &StepSize) {
-        self.offloaded.iter().for_each(|blocks| blocks.engine().update_on_arrival(Work::step(size)));
+        if let (Some(blocks), Some(work)) = (&self.offloaded, Work::step(size)) {
+            blocks.engine().update_on_arrival(work);
+        }
     }
 
     /// Adds the gradients of a micro-batch.
@@ -146,7 +148,8 @@ impl<M: Module> Residence<M> {
     /// Whether from now on blocks add up the squares of their gradients, for [`squares`](Self::squares), also where no
     /// update needs them.
     pub fn want_squares(&self, wanted: bool) {
-        self.offloaded.iter().for_each(|blocks| blocks.engine().want_squares(wanted || self.clips));
+        let wanted = wanted || self.needs_squares;
+        self.offloaded.iter().for_each(|blocks| blocks.engine().want_squares(wanted));
     }
 
     /// Σ g² over all gradients, [1] in fp32, on the device; not finite if a gradient is not.
@@ -159,7 +162,7 @@ impl<M: Module> Residence<M> {
         ranks.sum("squares of gradients", sum).wait().expect("every rank gets it")
     }
 
-    /// Updates all parameters and forgets the gradients.
+    /// Updates all parameters, unless the step is not to be applied, and forgets the gradients.
     pub fn update(&mut self, size: &StepSize) {
         self.each(|store| store.update(size));
         self.each(|store| store.finish());

@@ -18,7 +18,7 @@ use super::turns::{SlotState, Turns};
 use super::{ParameterStore, ResidentBlocks};
 use crate::device::{BlockStore, Buffers, HostMemory, Loan, Side, StoreSize};
 use crate::measure::alloc::{Room, Uncounted};
-use crate::optim::host::Work;
+use crate::optim::host::{HostStep, Work};
 use crate::optim::{AdamW, Optimizer, OptimizerConfig, StepSize};
 use crate::params::table::{Entry, Group};
 use crate::words::DeviceId;

@@ -34,6 +34,8 @@ pub enum Damage {
     DroppedMicroBatch,
     /// Blocks are computed from a slot that already holds another block.
     StaleSlot,
+    /// No fault: one weight begins with another last bit. What comes of it is how much rounding may do.
+    FlippedBit,
 }
 
 /// Copies blocks into the slot that is being read.
@@ -100,6 +102,9 @@ fn of_rank<K: Kind<Network: Build>>(
     drop(drawing);
     training.prepare(&mut *cell.device_id().meter(), |_| ());
     training.begin(steps);
+    if damage == Some(Damage::FlippedBit) {
+        training.flip_bit();
+    }
     let before = training.parameters();
     let mut losses = Vec::new();
     for step in 0..steps {

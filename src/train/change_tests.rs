@@ -47,11 +47,14 @@ fn apart(ours: &Change, reference: &Change) -> f64 {
 
 /// Of each stage on two and on three ranks.
 fn check(more: &str, within: f64) {
+    let shards: Vec<&str> =
+        SHARDS.into_iter().filter(|shard| *shard != "weights" || !more.contains("blocks = 2")).collect();
+    check_shards(&shards, more, within);
+}
+
+fn check_shards(shards: &[&str], more: &str, within: f64) {
     let reference = change(&cell(more, ""), None);
-    for (ranks, shard) in SHARDS.into_iter().flat_map(|shard| [2, 3].map(|ranks| (ranks, shard))) {
-        if shard == "weights" && more.contains("blocks = 2") {
-            continue;
-        }
+    for (ranks, shard) in shards.iter().flat_map(|shard| [2, 3].map(|ranks| (ranks, shard))) {
         let ours = change(&cell(more, &format!("[parallel]\ndata = {ranks}\nshard = \"{shard}\"\n")), None);
         for (a, b) in ours.losses.iter().zip(&reference.losses) {
             assert!((a - b).abs() <= within * b, "{ranks} {shard} {more}: {a} is not {b}");
@@ -96,9 +99,35 @@ fn divided_replicas_train_in_fewer_bits() {
     let scaler = "autocast = true\n\
                   scaler = { kind = \"dynamic\", init_scale = 1e9, backoff_factor = 1e-4, growth_interval = 2 }\n";
     check(&half("fp16", scaler), 1e-3);
+    for offload in ["optimizer = \"host\"\nstrategy = \"overlap\"\n", "strategy = \"overlap\"\n"] {
+        let offload = format!("{scaler}[offload]\n{offload}");
+        check_shards(&["weights"], &half("fp16", &offload), 1e-3);
+    }
+    check_shards(
+        &["optimizer", "gradients"],
+        &half("fp16", &format!("{scaler}[offload]\noptimizer = \"host\"\n")),
+        1e-3,
+    );
     let remainders = "optimizer = { kind = \"adamw\", lr = 0.01, epsilon = 1e-4, store_param_remainders = true }\n\
                       [precision]\ncompute = \"bf16\"\n";
     check(remainders, 3e-3);
+}
+
+/// Sums over ranks that fp32 can hold and fp16 cannot: such a step is skipped, and none of its sums reaches the weights.
+#[test]
+fn sums_that_overflow_on_their_way_to_the_host_skip_the_step() {
+    let mut skipped = 0;
+    for exponent in 6..22 {
+        let scaler = format!("scaler = {{ kind = \"static\", scale = {} }}\n", 1u32 << exponent);
+        let more = format!(
+            "{ADAMW}[precision]\ncompute = \"fp16\"\n{scaler}[offload]\noptimizer = \"host\"\n[parallel]\ndata = 3\n\
+             shard = \"optimizer\"\n"
+        );
+        let Change { before, after, .. } = change(&cell(&more, ""), None);
+        assert!(after.iter().flat_map(|(_, values)| values).all(|value| value.is_finite()), "2^{exponent}");
+        skipped += usize::from(before == after);
+    }
+    assert!((2..14).contains(&skipped), "{skipped} of 16 scales are too large");
 }
 
 /// A damaged run is noticed.

@@ -22,3 +22,6 @@ pub use saving::remove_states;
 pub use serve::serve;
 pub use step::{BeforeUpdate, End, share};
 pub use training::Training;
+
+#[cfg(test)]
+mod scaled_tests;

@@ -145,6 +145,16 @@ fn a_scaler_resumes() {
     let measurement = run(&cell(folder.path(), GPT2, ADAMW, scaler), None).expect("it ends");
     assert!(measurement.scaler.expect("it has one").skipped > 0);
     resumes(GPT2, ADAMW, scaler);
+    // With the skipped step before the state, and behind it.
+    for offload in [
+        "optimizer = \"host\"\n",
+        "optimizer = \"host\"\nstrategy = \"overlap\"\n",
+        "strategy = \"overlap\"\n",
+    ] {
+        for precision in [scaler, &scaler.replace("compute =", "autocast = true\ncompute =")] {
+            resumes(QWEN2, ADAMW, &format!("{precision}[offload]\n{offload}"));
+        }
+    }
 }
 
 #[test]

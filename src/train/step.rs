@@ -97,10 +97,10 @@ impl<'a, N: Build> Step<'a, N> {
         };
         drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
-        let (optimizer, clips) = (&cell.train.optimizer, cell.train.clip_norm.is_some());
+        let (optimizer, needs_squares) = (&cell.train.optimizer, cell.needs_norm());
         let sharding = sharding(cell, groups);
         let home = (placement(cell), sharding.as_ref());
-        let residence = Residence::new(network, parts, optimizer, home, clips);
+        let residence = Residence::new(network, parts, optimizer, home, needs_squares);
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());

@@ -1,6 +1,7 @@
 //! [`Training`]: a cell's network and data, step by step.
 
 mod answering;
+mod flipped;
 mod observing;
 mod saved;
 mod shares;
@@ -157,7 +158,7 @@ impl<'a, N: Build> Training<'a, N> {
         match damage {
             Some(Damage::DroppedMicroBatch) => drop(self.batches.pop()),
             Some(Damage::StaleSlot) => self.current().stage.residence.follow(Arc::new(RefillsEarly)),
-            Some(Damage::SkippedUpdate) | None => {}
+            Some(Damage::SkippedUpdate | Damage::FlippedBit) | None => {}
         }
     }
 
@@ -210,10 +211,10 @@ impl<'a, N: Build> Training<'a, N> {
         recorder.map_or_else(Default::default, |recorder| (recorder.times.clone(), recorder.spans()))
     }
 
-    /// Notes the seconds of the last update on the host, if its step is measured.
+    /// Notes the seconds of the last update on the host, if its step is measured and was not skipped.
     pub fn note_host_update(&mut self, measured: bool) {
         let seconds = self.current().stage.residence.take_host_seconds();
-        self.results.host_updates.extend(seconds.filter(|_| measured));
+        self.results.host_updates.extend(seconds.filter(|seconds| measured && *seconds > 0.0));
     }
 
     /// Ends the steps that are measured. What is observed then runs by launches, in the memory that a graph had.

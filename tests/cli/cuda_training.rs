@@ -8,7 +8,7 @@ use crate::equivalence::{peaks_are_equal, samples_train_alike};
 use crate::place::{Place, SMALL, changed, losses};
 
 /// Runs every cell; gives the rows, whose losses are all finite.
-fn trained(recipe: &str, cells: usize) -> Vec<Value> {
+pub fn trained(recipe: &str, cells: usize) -> Vec<Value> {
     need_gpu();
     let place = Place::new(recipe);
     place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&[&format!("{cells} measured")]);
@@ -19,7 +19,7 @@ fn trained(recipe: &str, cells: usize) -> Vec<Value> {
 }
 
 /// The largest difference between the losses of two rows.
-fn apart(row: &Value, other: &Value) -> f64 {
+pub fn apart(row: &Value, other: &Value) -> f64 {
     let (ours, others) = (losses(row), losses(other));
     assert_eq!(ours.len(), others.len());
     ours.iter().zip(others).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
@@ -90,7 +90,7 @@ warmup = 2
 steps = 10
 "#;
 
-const GPT2: &str = r#"title = "biases"
+pub const GPT2: &str = r#"title = "biases"
 device = "cuda:0"
 [model]
 kind = "gpt2"

@@ -6,6 +6,7 @@ mod cluster;
 mod commands;
 mod cuda;
 mod cuda_ranks;
+mod cuda_scaler;
 mod cuda_training;
 mod data;
 mod docs;

@@ -160,6 +160,31 @@ fn advice_on_a_cell_of_a_grid_can_be_run() {
     place.runner(&["plan", "recipe_advised.toml"]).exits(0).says(&["1 cell"]);
 }
 
+/// A recipe in bf16 for a GPU that has none: the ways are in fp16 with a scaler, and the first of them is valid there.
+#[test]
+fn a_gpu_without_bf16_is_advised_fp16_with_a_scaler() {
+    let turing = "cuda, 8 GiB, sm_75";
+    for precision in ["compute = \"bf16\"\n", "compute = \"bf16\"\nautocast = true\n"] {
+        let place = Place::new(&format!("{SMALL}[precision]\n{precision}"));
+        let ended = place.runner(&["advise", "recipe.toml", "--for", turing]).exits(0).says(&[
+            "As it is, the recipe cannot run there: bf16 needs tensor cores",
+            "fp16 products, dynamic scale",
+        ]);
+        let command =
+            ended.out.lines().find_map(|line| line.trim().strip_prefix("runner run recipe.toml --set "));
+        let command = command.unwrap_or_else(|| panic!("{}", ended.out));
+        assert!(command.contains("scaler"), "{command}");
+        let settings = command.split(" --set ").map(|setting| setting.trim_matches('\''));
+        let mut args = vec!["check", "recipe.toml", "--for", turing];
+        settings.for_each(|setting| args.extend(["--set", setting]));
+        place.runner(&args).exits(0).says(&["all valid"]);
+        let args = ["advise", "recipe.toml", "--for", turing, "--keep", "precision"];
+        place.runner(&args).exits(2).says(&["bf16 needs tensor cores"]);
+    }
+    let place = Place::new(&format!("{SMALL}[precision]\ncompute = \"fp16\"\nautocast = true\n"));
+    place.runner(&["advise", "recipe.toml", "--for", turing]).exits(0).says(&["loses small gradients"]);
+}
+
 /// What is noted of each step is not the cell's memory.
 #[test]
 fn the_peak_does_not_grow_with_the_steps() {

@@ -166,7 +166,8 @@ fn what_has_no_effect_or_cannot_be_is_refused() {
     refused(&scaler("{ kind = \"dynamic\", backoff_factor = 2 }"), &["does not make the scale smaller"]);
     refused(&scaler("{ scale = 2 }"), &["`kind` is missing"]);
     let offload = "[offload]\nstrategy = \"overlap\"\n";
-    refused(&format!("{}{offload}", scaler("{ kind = \"dynamic\" }")), &["offloaded blocks"]);
+    let moved = format!("{}{}{offload}optimizer = \"host\"\n", learning(), scaler("{ kind = \"dynamic\" }"));
+    Place::new(&moved).runner(&["check", "recipe.toml"]).exits(0).says(&["all valid"]);
     let histogram = learning().replace("warmup = 1", "warmup = 1\ngradient_histogram = true");
     let place = Place::new(&format!("{histogram}{offload}"));
     place.runner(&["check", "recipe.toml"]).exits(2).says(&["measure.gradient_histogram"]);

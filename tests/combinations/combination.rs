@@ -115,10 +115,14 @@ impl Combination {
     /// of few bits are rounded by their place, which is within a block or within a parameter.
     pub fn adds_in_one_order(&self) -> bool {
         let in_blocks = ["swiglu", "attention", "norm", "rope", "gelu"];
-        let by_place = self.has_compact_moments() && !self.is("strategy", "none");
         !matches!(self.choice("clip"), "hard" | "before")
-            && !by_place
+            && !self.rounds_by_place()
             && in_blocks.iter().all(|operator| self.is(operator, "custom"))
+    }
+
+    /// Whether moments are rounded in another way than at rest.
+    pub fn rounds_by_place(&self) -> bool {
+        self.has_compact_moments() && !self.is("strategy", "none")
     }
 
     /// Whether the optimizer keeps moments in fewer than 32 bits.

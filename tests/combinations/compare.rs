@@ -5,7 +5,7 @@ use runner::train::Change;
 use crate::combination::Combination;
 
 /// What rounding may do to the change Δ of a weight matrix: rms(Δ − Δ') ≤ of_change · rms(Δ') + of_weight · rms(w).
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Allowed {
     of_change: f64,
     /// In place of it, of a key's bias.
@@ -37,10 +37,27 @@ pub fn allowed(combination: &Combination) -> Allowed {
     Allowed { of_change, of_key_bias, of_weight: 3.0 * unit }
 }
 
-/// What another order of additions does to three steps. Which algorithm of cuBLASLt is the fastest depends on how a
-/// product's tensors are aligned, which moves with the data.
-pub fn other_order(combination: &Combination) -> Allowed {
-    Allowed { of_change: 2e-3, of_key_bias: 2e-3, ..allowed(combination) }
+/// How many times as much as a flipped bit of one weight another order of additions may do, which rounds many numbers
+/// otherwise.
+const OF_A_FLIP: f64 = 8.0;
+
+/// What another order of additions may do, of which no rounding is allowed more than `most`. `flipped`: the same steps as
+/// the reference's from weights of which one has another last bit.
+pub fn other_order(flipped: &Change, reference: &Change, most: Allowed) -> Result<Allowed, String> {
+    let noise = differences(flipped, reference, most)?;
+    let largest = |of_key_bias: bool| {
+        let of_kind = noise.iter().filter(|difference| is_key_bias(&difference.name) == of_key_bias);
+        OF_A_FLIP * of_kind.map(|difference| difference.distance / difference.scale).fold(0.0, f64::max)
+    };
+    Ok(Allowed {
+        of_change: largest(false).min(most.of_change),
+        of_key_bias: largest(true).min(most.of_key_bias),
+        ..most
+    })
+}
+
+fn is_key_bias(name: &str) -> bool {
+    name.ends_with("k_proj.bias")
 }
 
 pub fn equal_bits(ours: &Change, reference: &Change) -> Result<(), String> {
@@ -137,7 +154,7 @@ fn differences(ours: &Change, reference: &Change, allowed: Allowed) -> Result<Ve
         let (_, other, _) = theirs.iter().find(|(other, ..)| *other == name).ok_or(format!("no {name}"))?;
         let difference: Vec<f64> = change.iter().zip(other).map(|(a, b)| a - b).collect();
         let scale = rms(other).max(1e-3 * typical);
-        let of_change = if name.ends_with("k_proj.bias") { allowed.of_key_bias } else { allowed.of_change };
+        let of_change = if is_key_bias(&name) { allowed.of_key_bias } else { allowed.of_change };
         let bound = of_change * scale + allowed.of_weight * weight;
         Ok(Difference { name, distance: rms(&difference), bound, scale })
     };

@@ -6,8 +6,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::combination::Combination;
-use crate::factors::FACTORS;
-use crate::refusals::REFUSALS;
+use crate::factors::{FACTORS, factor};
+use crate::refusals::{DRAWN_LAST, REFUSALS, Refusal, leaves_the_device};
 
 /// Candidates of which the one with the most new pairs is taken.
 const CANDIDATES: usize = 30;
@@ -16,14 +16,37 @@ type Pair = (usize, usize, usize, usize);
 
 /// The first `count` combinations of a seed that a recipe accepts. Also calls `refused` with every combination that was
 /// drawn and is in [`REFUSALS`]; that one is mended and goes on.
-pub fn draw(seed: u64, count: usize, mut refused: impl FnMut(&Combination)) -> Vec<Combination> {
+///
+/// The scalers of those whose blocks or optimizer are on the host are drawn at the end by a generator of their own: all
+/// other settings of a number are what they were before these went together.
+pub fn draw(seed: u64, count: usize, refused: impl FnMut(&Combination)) -> Vec<Combination> {
+    let mut drawn = without_scalers_of_the_host(seed, count, refused);
+    let scaler = factor("scaler");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(1);
+    for combination in &mut drawn {
+        let choice = random.random_range(0..FACTORS[scaler].choices.len());
+        let scales = leaves_the_device(combination) && combination.is("precision", "fp16");
+        if scales && !combination.is("clip", "before") {
+            combination.0[scaler] = choice;
+        }
+    }
+    drawn
+}
+
+fn without_scalers_of_the_host(
+    seed: u64,
+    count: usize,
+    mut refused: impl FnMut(&Combination),
+) -> Vec<Combination> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut met: HashSet<Pair> = HashSet::new();
     let mut drawn = Vec::new();
     let mut seen = HashSet::new();
     while drawn.len() < count {
         let candidates = (0..CANDIDATES).map(|_| {
-            let raw = Combination(FACTORS.iter().map(|f| random.random_range(0..f.choices.len())).collect());
+            let raw =
+                Combination(FACTORS.iter().map(|f| random.random_range(0..f.first_choices())).collect());
             // Ranks are threads here, which share a CPU alone.
             let raw = if crate::on_gpu() { raw.plain(&["ranks"]) } else { raw };
             let mended = mend(raw.clone());
@@ -31,7 +54,7 @@ pub fn draw(seed: u64, count: usize, mut refused: impl FnMut(&Combination)) -> V
         });
         let best = candidates.collect::<Vec<_>>().into_iter().max_by_key(|(new, ..)| *new);
         let (_, raw, mended) = best.expect("there are candidates");
-        if raw != mended {
+        if refusals(&raw).any(|refusal| refusal.message != DRAWN_LAST) {
             refused(&raw);
         }
         if seen.insert(mended.clone()) {
@@ -49,10 +72,14 @@ pub fn met(drawn: &[Combination]) -> usize {
 
 /// The nearest combination that is not refused.
 fn mend(mut combination: Combination) -> Combination {
-    while let Some(refusal) = REFUSALS.iter().find(|refusal| (refusal.refused)(&combination)) {
-        combination = combination.plain(&[refusal.mend]);
+    loop {
+        let Some(Refusal { mend, .. }) = refusals(&combination).next() else { return combination };
+        combination = combination.plain(&[mend]);
     }
-    combination
+}
+
+fn refusals(combination: &Combination) -> impl Iterator<Item = &'static Refusal> + use<'_> {
+    REFUSALS.iter().filter(|refusal| (refusal.refused)(combination))
 }
 
 fn pairs(combination: &Combination) -> impl Iterator<Item = Pair> {

@@ -9,6 +9,13 @@ pub struct Factor {
     pub choices: &'static [Choice],
 }
 
+impl Factor {
+    /// How many choices there were when combinations got their numbers: others are only [drawn last](crate::draw::draw).
+    pub fn first_choices(&self) -> usize {
+        if self.name == "scaler" { 3 } else { self.choices.len() }
+    }
+}
+
 macro_rules! factor {
     ($name:literal, $([$choice:literal $(, $key:literal = $value:literal)* $(,)?]),+ $(,)?) => {
         Factor { name: $name, choices: &[$(($choice, &[$(($key, $value)),*])),+] }
@@ -108,6 +115,12 @@ pub const FACTORS: &[Factor] = &[
         ["none"],
         ["static", "precision.scaler" = "{ kind = 'static', scale = 256 }"],
         ["dynamic", "precision.scaler" = "{ kind = 'dynamic', init_scale = 1024, growth_interval = 2 }"],
+        // 1024, then 2^40, which is skipped, and 1024 again.
+        [
+            "skipping",
+            "precision.scaler" = "{ kind = 'dynamic', init_scale = 1024, growth_interval = 1, \
+                                  growth_factor = 1073741824.0, backoff_factor = 9.313225746154785e-10 }",
+        ],
     ),
     factor!(
         "data",

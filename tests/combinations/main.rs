@@ -15,20 +15,19 @@ mod combination;
 mod compare;
 mod draw;
 mod factors;
+mod plain;
 mod refusals;
 
-use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use runner::recipe::{Recipe, Source};
-use runner::train::{Change, Damage, change};
+use runner::train::{Damage, change};
 
 use combination::Combination;
-use compare::{as_near, equal_bits, other_order, within_rounding};
+use compare::{as_near, equal_bits, within_rounding};
 use draw::draw;
+use plain::{Plain, trained};
 use refusals::REFUSALS;
 
 /// Of the 7537 pairs of choices that go together 7490 meet in these.
@@ -47,31 +46,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The changes of the plain ways, which many combinations share.
-struct Plain {
-    device: &'static str,
-    known: HashMap<Combination, Rc<Change>>,
-}
-
-impl Plain {
-    fn of(&mut self, combination: &Combination) -> Result<Rc<Change>, String> {
-        if !self.known.contains_key(combination) {
-            let change = trained(combination, self.device, None)?;
-            self.known.insert(combination.clone(), Rc::new(change));
-        }
-        Ok(self.known[combination].clone())
-    }
-}
-
-fn trained(combination: &Combination, device: &str, damage: Option<Damage>) -> Result<Change, String> {
-    let cell =
-        combination.cell(device).map_err(|e| format!("refused: {e}\n{}", combination.recipe(device)))?;
-    catch_unwind(AssertUnwindSafe(|| change(&cell, damage))).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or("a panic".into())
-    })
-}
-
 /// What is wrong with a combination.
 fn compared(combination: &Combination, plain: &mut Plain, damage: Option<Damage>) -> Result<(), String> {
     let ours = trained(combination, plain.device, damage)?;
@@ -80,16 +54,11 @@ fn compared(combination: &Combination, plain: &mut Plain, damage: Option<Damage>
         let reference = plain.of(&at_rest).map_err(|e| format!("at rest: {e}"))?;
         match combination.adds_in_one_order() {
             true => equal_bits(&ours, &reference).or_else(|differing| match on_gpu() {
-                true => {
-                    eprintln!(
-                        "other bits, {}: {combination}",
-                        compare::furthest(&ours, &reference, allowed)?
-                    );
-                    within_rounding(&ours, &reference, other_order(combination))
-                }
+                true => plain.with_other_products(combination, [&ours, &reference]),
                 false => Err(differing),
             }),
-            false => within_rounding(&ours, &reference, allowed),
+            false if combination.rounds_by_place() => within_rounding(&ours, &reference, allowed),
+            false => within_rounding(&ours, &reference, plain.other_order(&at_rest, &reference)?),
         }
         .map_err(|e| format!("against the same at rest: {e}"))?;
     }
@@ -97,7 +66,8 @@ fn compared(combination: &Combination, plain: &mut Plain, damage: Option<Damage>
     let reference = plain.of(&by_hand).map_err(|e| format!("the plain way ({by_hand}): {e}"))?;
     let Err(far) = within_rounding(&ours, &reference, allowed) else { return Ok(()) };
     let far = format!("against the plain way: {far}");
-    if !on_gpu() || combination.is("precision", "fp32") {
+    // fp32 skips no step.
+    if !on_gpu() || combination.is("precision", "fp32") || combination.is("scaler", "skipping") {
         return Err(far);
     }
     let exact = plain.of(&by_hand.in_fp32()).map_err(|e| format!("in fp32: {e}"))?;
@@ -137,7 +107,7 @@ fn all(device: &'static str, numbers: &[usize]) {
         }
     };
     let drawn = draw(7, numbers.iter().max().map_or(0, |last| last + 1), &mut check);
-    let mut plain = Plain { device, known: HashMap::new() };
+    let mut plain = Plain::on(device);
     for (done, number) in numbers.iter().enumerate() {
         if done % 100 == 99 {
             eprintln!("{} of {}", done + 1, numbers.len());
@@ -178,7 +148,7 @@ fn gpu_every_combination_trains_as_the_plain_way_does() {
 fn segments(device: &'static str) {
     let _alone = alone();
     let clipped = [("layers", "5"), ("accumulation", "2"), ("clip", "hard")];
-    let mut wrong = Vec::new();
+    let (mut wrong, mut ways) = (Vec::new(), Plain::on(device));
     for (model, more) in [
         ("llama", &[("level", "0.5"), ("precision", "bf16"), ("autocast", "on")][..]),
         ("qwen2", &[("level", "1"), ("width", "56")]),
@@ -196,7 +166,7 @@ fn segments(device: &'static str) {
         for blocks in [1, 2, 3, 7] {
             let ours = change(&cell(blocks), None);
             let compared = equal_bits(&ours, &reference).or_else(|differing| match on_gpu() {
-                true => within_rounding(&ours, &reference, other_order(&plain)),
+                true => within_rounding(&ours, &reference, ways.other_order(&plain, &reference)?),
                 false => Err(differing),
             });
             wrong.extend(compared.err().map(|e| format!("{model} in segments of {blocks}: {e}")));
@@ -271,7 +241,7 @@ fn every_fault_is_noticed() {
         (Damage::StaleSlot, example(&[("strategy", "overlap 2"), ("layers", "5")])),
         (Damage::StaleSlot, example(&[("strategy", "overlap 3"), ("layers", "5"), ("clip", "hard")])),
     ];
-    let mut plain = Plain { device: "cpu", known: HashMap::new() };
+    let mut plain = Plain::on("cpu");
     for (damage, combination) in faults {
         compared(&combination, &mut plain, None).unwrap_or_else(|e| panic!("{combination}: {e}"));
         let found = compared(&combination, &mut plain, Some(damage));

@@ -15,7 +15,7 @@ use miette::{IntoDiagnostic, Result, miette};
 
 use self::located::Located;
 use super::CheckArgs;
-use crate::advise::{AXES, Limits, Plan, Rates, advise, keeps, with_optimizer};
+use crate::advise::{AXES, Limits, Plan, Rates, advise, keeps, precisions, with_optimizer};
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::Options;
@@ -76,8 +76,9 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     if args.measure && target != Target::Here {
         return Err(miette!(help = "leave out --for", "--measure runs on this machine"));
     }
-    let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
-    let cell = chosen(&recipe, args.cell)?;
+    let (recipe, lacks) = loaded(args, &target)?;
+    let position = chosen(&recipe, args.cell)?;
+    let cell = &recipe.cells[position];
     if !target.has(cell.device_id()) {
         let help = "take a cell that can run here, or describe its machine with --for";
         return Err(miette!(help = help, "the device {} is not here", cell.device));
@@ -89,11 +90,17 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
         ));
     }
     let limits = limits(args, cell, &target)?;
-    let types = [cell.precision.compute, Compute::Bf16];
+    let types: Vec<Compute> =
+        precisions(cell, &target, keeps_precision(args)).iter().map(|precision| precision.compute).collect();
     let rates = Rates::measure(&target, cell.device_id(), &types);
     let advice = advise(&with_optimizers(cell, &args.optimizers)?, &target, limits, &rates, &args.keep);
     let command = |plan: &Plan, limits| Ok(Located::of(args, cell, &plan.cell, limits)?.command(args));
-    let mut text = text::advice(&recipe.title, &advice, limits, args.top, &command)?;
+    let lacks = lacks.or_else(|| recipe.elsewhere.get(&position).cloned());
+    let title = match lacks {
+        None => recipe.title.clone(),
+        Some(lacks) => format!("{}\nAs it is, the recipe cannot run there: {lacks}.", recipe.title),
+    };
+    let mut text = text::advice(&title, &advice, limits, args.top, &command)?;
     if target != Target::Here {
         text += "\nTimes assume the rates of an H200, or of two CPU cores: the device is not here to be measured.";
     }
@@ -106,11 +113,28 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     measured::measured(args, cell, &best, limits)
 }
 
-/// The cell to advise on.
-fn chosen(recipe: &Recipe, cell: Option<usize>) -> Result<&Cell> {
+fn keeps_precision(args: &AdviseArgs) -> bool {
+    args.keep.iter().any(|key| keeps(key, "precision"))
+}
+
+/// The recipe. If the target lacks the number type of every cell, and others are searched, also the reason.
+fn loaded(args: &AdviseArgs, target: &Target) -> Result<(Recipe, Option<String>)> {
+    let load = |target: &Target| Recipe::load(&args.recipe, &args.checked.settings.set, target);
+    let lacks = match load(target) {
+        Ok(recipe) => return Ok((recipe, None)),
+        Err(lacks) => lacks,
+    };
+    match target.of_any_capability().filter(|_| !keeps_precision(args)).map(|any| load(&any)) {
+        Some(Ok(recipe)) => Ok((recipe, Some(lacks.to_string()))),
+        _ => Err(lacks.into()),
+    }
+}
+
+/// The position of the cell to advise on.
+fn chosen(recipe: &Recipe, cell: Option<usize>) -> Result<usize> {
     let options = Options { cells: cell.into_iter().collect(), ..Options::default() };
     match options.choose(recipe.cells.len())?[..] {
-        [only] => Ok(&recipe.cells[only]),
+        [only] => Ok(only),
         _ => Err(miette!(
             help =
                 "choose one by --cell K, as `runner plan` numbers them, or set the keys of the grid by --set",

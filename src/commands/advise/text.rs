@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use miette::Result;
 
-use crate::advise::{Advice, Limits, Plan};
+use crate::advise::{Advice, Limits, Plan, is_unscaled};
 use crate::ops::Level;
+use crate::precision::ScalerConfig;
 use crate::recipe::Cell;
 use crate::residence::{Memory, ResidentBlocks, Strategy};
 use crate::words::Bytes;
@@ -30,6 +31,7 @@ pub fn advice(title: &str, advice: &Advice, limits: Limits, top: usize, command:
                 fitting.len() + others.len(),
                 plans(fitting.iter().take(top)),
             );
+            text += unscaled(fitting.iter().take(top));
             text += &format!("to run the first:\n  {}\n", command(best, limits)?);
         }
         None => text += &none_fits(others, limits, &within, command)?,
@@ -60,10 +62,11 @@ fn none_fits(others: &[Plan], limits: Limits, within: &str, command: Command) ->
         needs.push(format!("{} of the host's", Bytes(least.host_memory())));
     }
     Ok(format!(
-        "none of {} ways to train it fits into {within}; the least that is enough is {}:\n{}\nto run it:\n  {}\n",
+        "none of {} ways to train it fits into {within}; the least that is enough is {}:\n{}\n{}to run it:\n  {}\n",
         others.len(),
         needs.join(" and "),
         plans(std::iter::once(least)),
+        unscaled(std::iter::once(least)),
         command(least, enough)?,
     ))
 }
@@ -99,6 +102,17 @@ fn plans<'p>(plans: impl Iterator<Item = &'p Plan>) -> String {
     table(&header, lines.collect(), 6)
 }
 
+/// What is wrong with plans that train in fp16 without a scaler; empty if none does.
+fn unscaled<'p>(mut plans: impl Iterator<Item = &'p Plan>) -> &'static str {
+    match plans.any(|plan| is_unscaled(&plan.cell)) {
+        true => {
+            "As in the recipe, fp16 without a scale loses small gradients: below 6e-8 they become 0. Add precision.scaler = \
+             { kind = \"dynamic\" }.\n"
+        }
+        false => "",
+    }
+}
+
 fn micro_batches(cell: &Cell) -> String {
     let as_graph = if cell.train.graph { ", as a graph" } else { "" };
     format!("{} of {}{as_graph}", cell.train.accumulation_steps, cell.train.batch_size)
@@ -106,7 +120,13 @@ fn micro_batches(cell: &Cell) -> String {
 
 fn precision(cell: &Cell) -> String {
     let compute = cell.precision.compute.into_str();
-    if cell.precision.autocast { format!("{compute} products") } else { compute.into() }
+    let products = if cell.precision.autocast { " products" } else { "" };
+    let scale = match cell.precision.scaler {
+        None => "",
+        Some(ScalerConfig::Static(_)) => ", static scale",
+        Some(ScalerConfig::Dynamic(_)) => ", dynamic scale",
+    };
+    format!("{compute}{products}{scale}")
 }
 
 fn recomputed(cell: &Cell) -> String {

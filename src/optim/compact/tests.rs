@@ -81,7 +81,7 @@ fn the_host_takes_the_steps_of_the_device() {
         for step in 0..5 {
             let g = random(elements, 1e-2, DType::F32);
             buffer.copy_from_slice(bytemuck::cast_slice(&list(&g)));
-            host.apply(Work::step(&size(step)), &mut buffer);
+            host.apply(Work::step(&size(step)).expect("applied"), &mut buffer);
             p = state.update(p, g, &size(step), &mut Pending::default());
         }
         assert_eq!(bytemuck::cast_slice::<u8, f32>(&buffer), list(&p));

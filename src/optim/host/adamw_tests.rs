@@ -40,7 +40,7 @@ fn fifty_steps_equal_the_device_optimizer() {
         let clip = Tensor::<1>::from_floats([0.5], &device);
         let size = StepSize { rate, clip: (step % 2 == 0).then_some(clip), ..StepSize::FULL };
         ours.copy_from_slice(bytemuck::cast_slice(&list(&g)));
-        host.apply(Work::step(&size), &mut ours);
+        host.apply(Work::step(&size).expect("applied"), &mut ours);
         p = theirs.update(p, g, &size, &mut Pending::default());
     }
     let ours: &[f32] = bytemuck::cast_slice(&ours);

@@ -52,10 +52,10 @@ impl HostStep {
 }
 
 impl Work {
-    /// A step of this size; waits for the norm of the gradients where they are clipped.
-    pub fn step(size: &StepSize) -> Self {
-        let clip = size.clip_on_host();
-        Self::Step(HostStep { rate: size.rate, clip, seed: size.seed })
+    /// A step of this size; `None` if it is not to be applied. Waits for the norm of the gradients if that decides.
+    pub fn step(size: &StepSize) -> Option<Self> {
+        let step = || HostStep { rate: size.rate, clip: size.clip_on_host(), seed: size.seed };
+        size.applied_on_host().then(|| Self::Step(step()))
     }
 }
 

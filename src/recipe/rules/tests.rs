@@ -1,6 +1,9 @@
 //! Rules whose breach would compute something else than what the recipe says, or nothing at all.
 
+use miette::Diagnostic;
+
 use crate::recipe::tests::{recipe_of, says};
+use crate::recipe::{Recipe, Source};
 
 /// A GPT-2 of these sizes, trained by AdamW; `more` begins within `[train]`.
 fn gpt2(batch_size: u64, seq_len: u64, more: &str) -> String {
@@ -50,6 +53,23 @@ fn a_forward_alone_trains_no_classifier() {
         );
         says(&gpt2(1, 32, &text), &["tuning.method has no effect with train.mode = \"inference\""]);
     }
+}
+
+/// What a GPU without bf16 is told to use is accepted there, with blocks and their optimizer on the host.
+#[test]
+fn the_way_out_of_bf16_ends_in_a_recipe() {
+    let target = "cuda, 8 GiB, sm_75".parse().expect("a device");
+    let refused = |precision: &str| {
+        let text = gpt2(1, 8, "optimizer = { kind = \"adamw\" }\n").replace("\"cpu\"", "\"cuda:0\"");
+        let offload = "[offload]\nstrategy = \"overlap\"\noptimizer = \"host\"\n";
+        let source =
+            Source { path: "r.toml".into(), text: format!("{text}[precision]\n{precision}{offload}") };
+        Recipe::parse_for(&source, &target).err().map(|e| e.help().expect("a way out").to_string())
+    };
+    let help = refused("compute = \"bf16\"\nautocast = true\n").expect("it is refused");
+    assert!(help.contains("precision.autocast and precision.scaler"), "{help}");
+    let advised = "compute = \"fp16\"\nautocast = true\nscaler = { kind = \"dynamic\" }\n";
+    assert_eq!(refused(advised), None);
 }
 
 #[test]

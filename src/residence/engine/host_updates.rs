@@ -21,6 +21,17 @@ impl Engine {
         }
     }
 
+    /// Writes the weights of blocks back where gradients have replaced them: the masters still have them. A resident block
+    /// has its own.
+    pub(super) fn restore(&mut self, blocks: &[usize]) {
+        let Updates::OnHost(updates) = &mut self.updates else { return };
+        let lost =
+            |block: &&usize| self.size.buffers[**block] == Buffers::One && !self.slots.is_resident(**block);
+        for block in blocks.iter().filter(lost) {
+            updates.restore(&mut *self.store, *block, self.ids[*block]);
+        }
+    }
+
     /// Takes a block's buffer back from the optimizer on the host, if it is lent.
     pub(super) fn collect(&mut self, block: usize) {
         if let Updates::OnHost(updates) = &mut self.updates {

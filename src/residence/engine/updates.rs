@@ -55,6 +55,23 @@ impl Engine {
         TensorData::from_bytes_vec(values, part.shape, dtype)
     }
 
+    /// Leaves these blocks' weights as they are, and their gradients behind.
+    pub(super) fn forget(&mut self, blocks: &[usize]) {
+        for block in blocks {
+            let kept = self.slots.kept_gradients(*block);
+            kept.into_iter().for_each(|slot| self.store.clear(slot));
+        }
+        self.restore(blocks);
+    }
+
+    fn update_all_on_device(&mut self, blocks: &[usize], size: &StepSize) {
+        if blocks.iter().any(|block| !self.layouts[*block].is_frozen_in_part()) {
+            // These slots are used for the updates.
+            (0..self.slots.moving()).for_each(|slot| self.release(slot));
+        }
+        blocks.iter().for_each(|block| self.update_on_device(*block, size));
+    }
+
     /// Updates the trained parameters of a block: of a resident block in place. Those of a block that moves come with their
     /// gradients and go back, and are also written into the slot that holds the block.
     fn update_on_device(&mut self, block: usize, size: &StepSize) {
@@ -128,19 +145,20 @@ impl ParameterStore for Engine {
         match &mut self.updates {
             Updates::Nobody => {}
             Updates::OnHost(_) => {
-                // If gradients are clipped this reads their norm: no update begins before it is known.
-                let work = Work::step(size);
-                // The gradients of the last block arrived first.
-                blocks.into_iter().rev().for_each(|block| self.update_on_host(block, work));
+                // If gradients are clipped or scaled this reads their norm: no update begins before it is known.
+                match Work::step(size) {
+                    // The gradients of the last block arrived first.
+                    Some(work) => {
+                        blocks.into_iter().rev().for_each(|block| self.update_on_host(block, work));
+                    }
+                    None => self.forget(&blocks),
+                }
                 self.end_updates();
             }
-            Updates::OnDevice(_) => {
-                if blocks.iter().any(|block| !self.layouts[*block].is_frozen_in_part()) {
-                    // These slots are used for the updates.
-                    (0..self.slots.moving()).for_each(|slot| self.release(slot));
-                }
-                blocks.into_iter().for_each(|block| self.update_on_device(block, size));
-            }
+            Updates::OnDevice(optimizer) => match optimizer.begin(size) {
+                Some(size) => self.update_all_on_device(&blocks, &size),
+                None => self.forget(&blocks),
+            },
         }
         self.settle();
     }
@@ -163,6 +181,12 @@ impl ParameterStore for Engine {
 
     fn visit_states(&mut self, visit: &mut Visit) {
         self.finish();
+        if let Updates::OnDevice(optimizer) = &mut self.updates {
+            let (device, prefix) = (&self.device, self.prefix);
+            optimizer.visit_shared(device, &mut |value: &str, kept: Kept<'_>| {
+                visit(&format!("{prefix}.{value}"), kept);
+            });
+        }
         for block in self.trained() {
             let id = self.ids[block];
             let name = format!("{}.{block}", self.prefix);

@@ -16,7 +16,7 @@ use crate::ops::backend::on_cuda;
 use crate::ops::flat::{laid_out, part};
 use crate::ops::narrow;
 use crate::ops::parameters::flat;
-use crate::optim::{DeviceOptimizer, squares};
+use crate::optim::DeviceOptimizer;
 use crate::params::table::{Entry, Group};
 use crate::residence::layout::Layout;
 use crate::world::{Arriving, ProcessGroup};
@@ -127,9 +127,9 @@ impl Bucket {
         Some(narrow(self.gradient.clone()?, self.dtype))
     }
 
-    /// Σ g² over this rank's part, [1] in fp32.
-    pub fn squares(&self) -> Option<Tensor<1>> {
-        Some(squares(vec![self.gradient.clone()?.into_dispatch()]))
+    /// The gradient since the last update, in fp32.
+    pub fn gradient(&self) -> Option<Tensor<1>> {
+        self.gradient.clone()
     }
 
     /// Makes the optimizer's state for this rank's part.

@@ -16,8 +16,8 @@ use super::bucket::{Bucket, Gathering};
 use super::config::{Shard, Sharding};
 use crate::ops::gate::{Gates, gates};
 use crate::ops::parameters::{each_parameter, flat, update_each};
-use crate::optim::host::Work;
-use crate::optim::{GradientSet, Optimizer, StepSize, Visit};
+use crate::optim::host::{HostOptimizer, Work};
+use crate::optim::{GradientSet, Optimizer, StepSize, Visit, squares};
 use crate::params::table::{Entry, Table, id};
 use crate::residence::layout::Layout;
 
@@ -134,7 +134,13 @@ impl ShardedModule {
 
     /// Σ g² over this rank's parts, [1] in fp32.
     pub fn squares(&self) -> Option<Tensor<1>> {
-        self.buckets().all.iter().filter_map(Bucket::squares).reduce(|sum, more| sum + more)
+        // What is finite in fp32 need not be in the type in which it goes to the host.
+        let as_used = match self.optimizer {
+            Optimizer::OnHost(_) => Bucket::gradient_as_stored,
+            Optimizer::None | Optimizer::OnDevice(_) => Bucket::gradient,
+        };
+        let squares = |bucket| Some(squares(vec![as_used(bucket)?.into_dispatch()]));
+        self.buckets().all.iter().filter_map(squares).reduce(|sum, more| sum + more)
     }
 
     pub fn make_states(&mut self) {
@@ -165,17 +171,9 @@ impl ShardedModule {
                 }
             }
             Optimizer::OnHost(host) => {
-                let work = Work::step(size);
-                let mut pending = HashMap::new();
-                for bucket in &mut buckets.all {
-                    if let Some(gradient) = bucket.gradient_as_stored() {
-                        pending.insert(bucket.id, host.begin(bucket.id, gradient, work));
-                    }
+                if let Some(work) = Work::step(size) {
+                    return buckets.updated_on_host(module, host, work);
                 }
-                return buckets.updated(module, |module, bucket, _| {
-                    let pending = pending.remove(&bucket.id).expect("it has a gradient");
-                    host.end(bucket.id, own(module, bucket).zeros_like(), pending)
-                });
             }
         }
         buckets.all.iter_mut().for_each(Bucket::discard);
@@ -184,6 +182,20 @@ impl ShardedModule {
 }
 
 impl Buckets {
+    /// As [`updated`](Self::updated), by the optimizer on the host.
+    fn updated_on_host<M: Module>(&mut self, module: M, host: &mut HostOptimizer, work: Work) -> M {
+        let mut pending = HashMap::new();
+        for bucket in &self.all {
+            if let Some(gradient) = bucket.gradient_as_stored() {
+                pending.insert(bucket.id, host.begin(bucket.id, gradient, work));
+            }
+        }
+        self.updated(module, |module, bucket, _| {
+            let pending = pending.remove(&bucket.id).expect("it has a gradient");
+            host.end(bucket.id, own(module, bucket).zeros_like(), pending)
+        })
+    }
+
     /// The module with the weights of all ranks. `update` makes this rank's part of a bucket that has a gradient.
     fn updated<M: Module>(
         &mut self,

@@ -10,7 +10,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use super::bucket::Bucket;
 use super::regions::Regions;
 use super::*;
-use crate::optim::{AdamW, AdamW8bit, DeviceOptimizer, StepSize};
+use crate::optim::{AdamW, AdamW8bit, DeviceOptimizer, StepSize, squares};
 use crate::params::table::{Entry, Group, Table};
 use crate::residence::layout::Layout;
 use crate::world::World;
@@ -128,7 +128,8 @@ fn each_rank_updates_its_part_by_the_sums_of_all() {
             bucket.reduce(gradients);
             bucket.settle();
         }
-        let squares = bucket.squares().unwrap().into_scalar::<f32>();
+        let gradient = bucket.gradient().unwrap().into_dispatch();
+        let squares = squares(vec![gradient]).into_scalar::<f32>();
         let mut optimizer = DeviceOptimizer::new(Box::new(rule.clone()));
         bucket.make_state(&mut optimizer);
         let [own, frozen] = bucket.cut(&values(&bucket.layout));

@@ -4,6 +4,14 @@ use super::*;
 
 /// The calls of a step with AdamW on the host and of the next forward.
 fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradients: bool) -> Vec<Act> {
+    recorded(count, (update_on_arrival, separate_gradients), &StepSize::FULL)
+}
+
+fn recorded(
+    count: usize,
+    (update_on_arrival, separate_gradients): (bool, bool),
+    size: &StepSize,
+) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
     let offload = Offload { optimizer: Memory::Host, ..overlap() };
     let placement = Placement { accumulates: separate_gradients, ..placed(offload) };
@@ -12,7 +20,7 @@ fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradient
     engine.begin(&config, &Optimizer::new(&config, Some((DeviceId::Cpu, Room::Memory))));
     forward(&mut engine, count);
     if update_on_arrival {
-        engine.update_on_arrival(Work::step(&StepSize::FULL));
+        engine.update_on_arrival(Work::Step(HostStep::FULL));
     }
     for block in (0..count).rev() {
         engine.enter(block, Pass::Backward);
@@ -20,7 +28,7 @@ fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradient
         engine.take_gradients(block, vec![gradient(), gradient()]);
         engine.leave(block);
     }
-    engine.update(&StepSize::FULL);
+    engine.update(size);
     forward(&mut engine, count);
     let acts = acts.lock().unwrap();
     acts.clone()
@@ -54,6 +62,31 @@ fn a_buffer_is_copied_only_while_the_optimizer_does_not_have_it() {
         let fills = acts[updated..].iter().filter(|act| matches!(act, Act::Fill { .. })).count();
         assert_eq!(fills, count, "{acts:?}");
     }
+}
+
+/// A step that is not applied: each block's buffer goes to the optimizer for its weights, which gradients have replaced, and
+/// no slot is stale.
+#[test]
+fn a_skipped_step_brings_weights_back() {
+    let count = 6;
+    for (separate, lent) in [(false, count), (true, 0)] {
+        let acts = recorded(count, (false, separate), &StepSize { applied: number(0.0), ..StepSize::FULL });
+        let behind = place(&acts, &Act::Send { side: Side::Gradients, block: 0 });
+        let lends = |act: &&Act| matches!(act, Act::Lend { side: Side::Gradients, .. });
+        assert_eq!(acts[behind..].iter().filter(lends).count(), lent, "{acts:?}");
+        // Three blocks are still in their slots.
+        let fills = acts[behind..].iter().filter(|act| matches!(act, Act::Fill { .. })).count();
+        assert_eq!(fills, count - 3, "{acts:?}");
+        let applied = StepSize { applied: number(1.0), ..StepSize::FULL };
+        assert_eq!(
+            recorded(count, (false, separate), &applied),
+            recorded_on_the_host(count, false, separate)
+        );
+    }
+}
+
+fn number(value: f32) -> Option<Tensor<1>> {
+    Some(Tensor::from_floats([value], &Device::flex()))
 }
 
 /// Behind backward a block's update begins with its gradients' arrival; with a norm that is not known

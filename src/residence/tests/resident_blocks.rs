@@ -31,7 +31,7 @@ fn second_step(placement: Placement, count: usize, micro_batches: usize) -> Vec<
         acts.lock().unwrap().clear();
         for micro_batch_number in 1..=micro_batches {
             let last = on_host && micro_batch_number == micro_batches;
-            micro_batch(&mut engine, count, last.then(|| Work::step(&StepSize::FULL)));
+            micro_batch(&mut engine, count, last.then_some(Work::Step(HostStep::FULL)));
         }
         engine.update(&StepSize::FULL);
         engine.finish();

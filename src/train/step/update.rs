@@ -19,10 +19,12 @@ impl<N: Build> Step<'_, N> {
         StepSize { rate, seed, ..StepSize::FULL }
     }
 
-    /// The size with clipping; `None` if it depends on the norm of this step's gradients.
+    /// The size with clipping; `None` if it depends on the norm of this step's gradients, as does whether a scaler skips the
+    /// step.
     fn known_size(&self) -> Option<StepSize> {
         let size = self.unclipped();
         match self.train.clip_norm {
+            _ if self.scaler.is_some() => None,
             None => Some(size),
             Some(limit) if self.train.clip == Clip::PreviousNorm => {
                 let clip = clip_factor(self.squares.clone().sqrt(), limit);

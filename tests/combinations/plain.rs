@@ -1,0 +1,71 @@
+//! [`Plain`]: the plain ways that combinations are compared with.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use runner::device::cuda::lie_alike;
+use runner::train::{Change, Damage, change};
+
+use crate::combination::Combination;
+use crate::compare::{self, Allowed, equal_bits, other_order, within_rounding};
+
+/// The changes of the plain ways, which many combinations share.
+pub struct Plain {
+    pub device: &'static str,
+    pub known: HashMap<Combination, Rc<Change>>,
+    other_orders: HashMap<Combination, Allowed>,
+}
+
+impl Plain {
+    pub fn on(device: &'static str) -> Self {
+        Self { device, known: HashMap::new(), other_orders: HashMap::new() }
+    }
+
+    pub fn of(&mut self, combination: &Combination) -> Result<Rc<Change>, String> {
+        if !self.known.contains_key(combination) {
+            let change = trained(combination, self.device, None)?;
+            self.known.insert(combination.clone(), Rc::new(change));
+        }
+        Ok(self.known[combination].clone())
+    }
+
+    /// What another order of additions may do to the steps of a combination.
+    pub fn other_order(&mut self, combination: &Combination, change: &Change) -> Result<Allowed, String> {
+        let allowed = compare::allowed(combination);
+        if let Some(known) = self.other_orders.get(combination) {
+            return Ok(*known);
+        }
+        let flipped = trained(combination, self.device, Some(Damage::FlippedBit))?;
+        let order = other_order(&flipped, change, allowed)?;
+        eprintln!("CALIB {order:?}");
+        self.other_orders.insert(combination.clone(), order);
+        Ok(order)
+    }
+
+    /// What is wrong with a combination whose bits are not those of the same at rest. cuBLASLt chooses an algorithm by how a
+    /// product's tensors lie, which moves with the data: where they lie alike, the bits must be equal.
+    pub fn with_other_products(
+        &mut self,
+        combination: &Combination,
+        [ours, reference]: [&Change; 2],
+    ) -> Result<(), String> {
+        let at_rest = combination.at_rest();
+        let furthest = compare::furthest(ours, reference, compare::allowed(combination))?;
+        eprintln!("other bits, {furthest}: {combination}");
+        let alike = lie_alike();
+        let [moved, stays] = [combination, &at_rest].map(|of| trained(of, self.device, None));
+        drop(alike);
+        equal_bits(&moved?, &stays?).map_err(|e| format!("with products whose tensors lie alike: {e}"))?;
+        within_rounding(ours, reference, self.other_order(&at_rest, reference)?)
+    }
+}
+
+pub fn trained(combination: &Combination, device: &str, damage: Option<Damage>) -> Result<Change, String> {
+    let cell =
+        combination.cell(device).map_err(|e| format!("refused: {e}\n{}", combination.recipe(device)))?;
+    catch_unwind(AssertUnwindSafe(|| change(&cell, damage))).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or("a panic".into())
+    })
+}
