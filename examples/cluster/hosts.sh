@@ -15,6 +15,8 @@ results=${2:?usage: hosts.sh RECIPE RESULTS}
 # All ranks meet on the host of rank 0, which is the first host.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
-export MASTER_ADDR MASTER_PORT
+# By this secret they know each other; srun gives it to all of them.
+RUNNER_SECRET=${RUNNER_SECRET:-$(head -c 32 /dev/urandom | base64)}
+export MASTER_ADDR MASTER_PORT RUNNER_SECRET
 
 exec srun runner join "$recipe" --results "$results"

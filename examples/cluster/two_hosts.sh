@@ -12,6 +12,9 @@ shift 2
 # What torchrun sets for a process that is alone on its host.
 export WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_WORLD_SIZE=2
 export MASTER_ADDR=127.0.0.1 MASTER_PORT="${MASTER_PORT:-29517}" TORCHELASTIC_RUN_ID=$$
+# By which ranks on several hosts know each other.
+RUNNER_SECRET=$(head -c 32 /dev/urandom | base64)
+export RUNNER_SECRET
 mkdir -p "$results"
 export NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$results/nccl-%h-%p.txt"
 

@@ -68,9 +68,9 @@ pub fn require(recipe: &Recipe, options: &Options, launched: &Launched) -> Resul
 /// The first rank, once all others are there.
 ///
 /// # Errors
-/// When a rank did not come, or is of another build.
+/// When a rank did not come, is of another build, or has read another recipe.
 pub fn lead(recipe: &Recipe, launched: Launched) -> Result<Leader> {
-    Leader::meet(ProcessExecutor::this_program()?, launched, limit(recipe))
+    Leader::meet(ProcessExecutor::this_program()?, &recipe.cells, launched, limit(recipe))
 }
 
 /// Another rank, until the first has no more cells; the exit code.
@@ -79,7 +79,7 @@ pub fn lead(recipe: &Recipe, launched: Launched) -> Result<Leader> {
 /// When the first does not come, or is gone.
 pub fn follow(recipe: &Recipe, launched: &Launched) -> Result<u8> {
     let cancel = run::install_interrupt()?;
-    run::follow(&ProcessExecutor::this_program()?, launched, limit(recipe), cancel)
+    run::follow(&ProcessExecutor::this_program()?, &recipe.cells, launched, limit(recipe), cancel)
 }
 
 /// The longest time that a rank waits for another, in seconds.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::train::protocol::Event;
 
 /// Longest line that is read as an event. A result has some 200 bytes for each step, so five million steps fit.
-const EVENT_LINE: u64 = 1 << 30;
+pub(super) const EVENT_LINE: u64 = 1 << 30;
 /// Longest piece of another line that is read.
 const TEXT_LINE: u64 = 4 << 10;
 /// How many other lines a reason may quote.

@@ -20,6 +20,7 @@ use super::ranks::{self, Process};
 use super::threads::THREADS;
 use super::verdict;
 use crate::train::protocol::{Advance, Request};
+use crate::world::Meeting;
 
 /// How glibc allocates in a cell: memory that a step frees serves the next step, in pages of 2 MiB. If it went back to the
 /// system it would come again as zeroed pages of 4 KiB, with a page fault each: a step of 135 million weights on two cores
@@ -164,7 +165,11 @@ impl Executor for ProcessExecutor {
         let begin = |rank, request: &Request, lines: &Lines| -> Result<Box<dyn Process>, Outcome> {
             Ok(Box::new(self.begin(rank, request, request.seat.size, lines)?))
         };
-        ranks::run(&job, None, &begin, on_advance, cancel)
+        let meeting = match Meeting::random() {
+            Ok(meeting) => meeting,
+            Err(e) => return verdict::of_no_random(&e),
+        };
+        ranks::run(&job, meeting, None, &begin, on_advance, cancel)
     }
 }
 

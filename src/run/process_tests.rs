@@ -209,7 +209,7 @@ fn what_a_process_leaves_behind_is_killed_when_it_ends() {
         cell: testing::recipe().cells[0].to_json(),
         memory_limit: 1,
         trace: None,
-        seat: Seat::all(1, 1.0, None).unwrap().remove(0),
+        seat: Seat { rank: 0, size: 1, local: 0, meeting: Meeting::random().unwrap(), limit: 1.0 },
     };
     let mut process = shell("sleep 600 & echo $!").begin(0, &request, 1, &lines).unwrap();
     let (_, line) = output.line(LONG).unwrap();

@@ -12,7 +12,7 @@ use super::executor::{Job, Outcome};
 use super::process::{GRACE, POLL};
 use super::verdict::{self, Ending, Names};
 use crate::train::protocol::{Advance, Event, Request};
-use crate::world::{Hosts, Seat};
+use crate::world::{Meeting, Seat};
 
 /// The process of a rank, here or on another host. Dropping it kills it.
 pub trait Process {
@@ -25,23 +25,26 @@ pub trait Process {
 /// Starts the process of a rank, whose output goes to the lines. The error is the outcome of the cell.
 pub type Begin<'a> = &'a dyn Fn(usize, &Request, &Lines) -> Result<Box<dyn Process>, Outcome>;
 
-/// Runs each rank of a cell in its own process, here or on `hosts`.
+/// Where ranks are that were started on several hosts, by rank: the name of the host and the rank's number there.
+pub type Places = [(String, usize)];
+
+/// Runs each rank of a cell in its own process, here or at `places`.
 pub fn run(
     job: &Job,
-    hosts: Option<&Hosts>,
+    meeting: Meeting,
+    places: Option<&Places>,
     begin: Begin,
     on_advance: &mut dyn FnMut(Advance),
     cancel: &AtomicBool,
 ) -> Outcome {
     let oom_kills = verdict::oom_kills();
     let ranks = job.cell.parallel.ranks();
-    let seats = match Seat::all(ranks, job.cell.parallel.timeout, hosts) {
-        Ok(seats) => seats,
-        Err(e) => return Outcome::failed(format!("the system has no random numbers: {e}")),
-    };
     let (output, lines) = ChildOutput::of(ranks);
     let mut running = Vec::with_capacity(ranks);
-    for (rank, seat) in seats.into_iter().enumerate() {
+    for rank in 0..ranks {
+        let local = places.map_or(rank, |places| places[rank].1);
+        let (meeting, limit) = (meeting.clone(), job.cell.parallel.timeout);
+        let seat = Seat { rank, size: ranks, local, meeting, limit };
         let trace = job.trace.map(Path::to_path_buf);
         let request = Request { cell: job.cell.to_json(), memory_limit: job.memory_limit, trace, seat };
         match begin(rank, &request, &lines) {
@@ -50,7 +53,7 @@ pub fn run(
         }
     }
     drop(lines);
-    let names = Names { ranks, hosts };
+    let names = Names { ranks, places };
     let (outcomes, exited) = ((0..ranks).map(|_| None).collect(), vec![None; ranks]);
     let ranks = Ranks { running, names, output, outcomes, exited, failed: None, lost: Vec::new(), oom_kills };
     ranks.outcome(job, on_advance, cancel)

@@ -9,12 +9,12 @@ use std::process::ExitStatus;
 use nix::sys::signal::Signal;
 
 use super::executor::Outcome;
+use super::ranks::Places;
 use crate::device::LESS_MEMORY;
 use crate::recipe::Measure;
 use crate::row::Status;
 use crate::train::protocol::Event;
 use crate::words::Bytes;
-use crate::world::Hosts;
 
 /// What is known of a process that has ended without a result.
 pub struct Ending<'a> {
@@ -46,12 +46,12 @@ pub fn of_event(event: Event) -> Option<Outcome> {
 pub struct Names<'a> {
     pub ranks: usize,
     /// Where the ranks are, if on several hosts.
-    pub hosts: Option<&'a Hosts>,
+    pub places: Option<&'a Places>,
 }
 
 impl Names<'_> {
     fn of(&self, rank: usize) -> String {
-        let on = self.hosts.map_or(String::new(), |hosts| format!(" on {}", hosts.places[rank].0));
+        let on = self.places.map_or(String::new(), |places| format!(" on {}", places[rank].0));
         format!("rank {rank} of {}{on}", self.ranks)
     }
 }
@@ -144,6 +144,11 @@ pub fn of_no_start(program: &Path, error: &io::Error) -> Outcome {
          again with --retry-failed",
         program.display()
     ))
+}
+
+/// The outcome of a cell whose ranks would have no key to know each other by.
+pub fn of_no_random(error: &io::Error) -> Outcome {
+    Outcome::failed(format!("the system has no random numbers: {error}: make /dev/urandom readable"))
 }
 
 /// How often the system has killed a process for want of memory: on the machine (/proc/vmstat) and in this process's

@@ -164,7 +164,9 @@ impl ProcessGroup {
         let jobs = self.jobs.as_ref().expect("there is another rank");
         let pair = ProcessGroup { ranks: pair(self.rank, from), ..self.clone() };
         let name = (direction(from < self.rank), name.into());
-        pair.submit(jobs, name, Some(count), (), move |links, call, ()| links.receive(from, &call.text))
+        pair.submit(jobs, name, Some(count), (), move |links, call, ()| {
+            links.receive(from, &call.text, count)
+        })
     }
 
     /// Begins an operation. In a group of one its result is its input.

@@ -14,8 +14,13 @@ use super::failure::Failure;
 use super::stream::Stream;
 use crate::device::cuda::Turn;
 
-/// Longest text of a call, in bytes; a longer one is not our frame.
+/// Longest text of a call and longest payload, in bytes; what is longer is not our frame. The call that takes a payload knows
+/// better how long it must be.
 const LONGEST_CALL: usize = 1 << 16;
+const LONGEST_PAYLOAD: u64 = 1 << 40;
+
+/// Memory for a payload is allocated as its bytes arrive: at first for so many, then for as many as have come.
+const PIECE: usize = 64 << 20;
 
 /// The texts of frames outside of calls. Their payload is the number of the GPU operation that the sender has reached:
 /// counted over operations of all ranks, or over those between the two ranks.
@@ -62,8 +67,8 @@ pub struct Links {
 
 struct Peer {
     stream: Stream,
-    /// From a thread that reads all the time, so that two ranks can send to each other at once.
-    frames: Receiver<Frame>,
+    /// From a thread that reads all the time, so that two ranks can send to each other at once. An error is the last.
+    frames: Receiver<io::Result<Frame>>,
 }
 
 impl Links {
@@ -148,19 +153,32 @@ impl Links {
         })
     }
 
+    /// The payload of a call, which must have so many `bytes`.
+    ///
     /// # Errors
-    /// When the peer is gone, does not come within the limit, or comes with another call.
-    pub fn receive(&mut self, from: usize, call: &str) -> Result<Vec<u8>, Failure> {
-        self.receive_within(self.limit, from, call)
+    /// When the peer is gone, does not come within the limit, or comes with something else.
+    pub fn receive(&mut self, from: usize, call: &str, bytes: usize) -> Result<Vec<u8>, Failure> {
+        let payload = self.receive_any(self.limit, from, call)?;
+        if payload.len() == bytes {
+            return Ok(payload);
+        }
+        let reason = format!("rank {from} came to {call} with {} bytes, not {bytes}", payload.len());
+        Err(Failure::Disagreement { reason })
     }
 
+    /// A payload whose length only the peer knows.
+    ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    pub fn receive_within(&self, limit: Duration, from: usize, call: &str) -> Result<Vec<u8>, Failure> {
+    pub fn receive_any(&self, limit: Duration, from: usize, call: &str) -> Result<Vec<u8>, Failure> {
         let peer = self.peers[from].as_ref().expect("another rank");
         match peer.frames.recv_timeout(limit) {
-            Ok(frame) if frame.call == call => Ok(frame.payload),
-            Ok(frame) => Err(Failure::Disagreement {
+            Ok(Ok(frame)) if frame.call == call => Ok(frame.payload),
+            Ok(Err(e)) => Err(Failure::Lost {
+                peer: from,
+                reason: format!("rank {from} is gone: it did not come to {call}, but {e}"),
+            }),
+            Ok(Ok(frame)) => Err(Failure::Disagreement {
                 reason: format!(
                     "ranks disagree: rank {} came to {call}, and rank {from} to {}: this is a fault of the runner, \
                      report it with the recipe",
@@ -220,8 +238,18 @@ fn write_both(mut stream: &Stream, head: &[u8], payload: &[u8]) -> io::Result<()
 }
 
 /// Hands on every frame until the connection ends or nobody receives, and keeps the sign up to date.
-fn read_frames(mut stream: Stream, to: &Sender<Frame>, sign: &Sign) {
-    while let Ok(frame) = read_frame(&mut stream) {
+fn read_frames(mut stream: Stream, to: &Sender<io::Result<Frame>>, sign: &Sign) {
+    loop {
+        let frame = match read_frame(&mut stream) {
+            Ok(frame) => frame,
+            Err(e) => {
+                // The end of a connection needs no words.
+                if e.kind() == ErrorKind::InvalidData {
+                    let _ = to.send(Err(e));
+                }
+                return;
+            }
+        };
         sign.heard.fetch_add(1, Relaxed);
         let last = match &*frame.call {
             LIVES => continue,
@@ -231,7 +259,7 @@ fn read_frames(mut stream: Stream, to: &Sender<Frame>, sign: &Sign) {
         };
         match last {
             Some(last) => last.store(frame.payload.try_into().map_or(0, u64::from_le_bytes), Relaxed),
-            None if to.send(frame).is_err() => return,
+            None if to.send(Ok(frame)).is_err() => return,
             None => {}
         }
     }
@@ -243,12 +271,25 @@ fn read_frame(stream: &mut Stream) -> io::Result<Frame> {
     let (call, payload) = sizes.split_at(4);
     let call = u32::from_le_bytes(call.try_into().expect("4 bytes")) as usize;
     let payload = u64::from_le_bytes(payload.try_into().expect("8 bytes"));
-    if call > LONGEST_CALL {
-        return Err(ErrorKind::InvalidData.into());
+    if call > LONGEST_CALL || payload > LONGEST_PAYLOAD {
+        let text = format!("sent what is no frame: a text of {call} bytes with {payload} bytes");
+        return Err(io::Error::new(ErrorKind::InvalidData, text));
     }
-    let mut text = vec![0; call];
-    stream.read_exact(&mut text)?;
-    let mut bytes = vec![0; payload as usize];
-    stream.read_exact(&mut bytes)?;
-    Ok(Frame { call: String::from_utf8_lossy(&text).into_owned(), payload: bytes })
+    let text = read_exactly(stream, call)?;
+    let payload = read_exactly(stream, payload as usize)?;
+    Ok(Frame { call: String::from_utf8_lossy(&text).into_owned(), payload })
 }
+
+fn read_exactly(stream: &mut Stream, count: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while bytes.len() < count {
+        let have = bytes.len();
+        bytes.resize(count.min(have + PIECE.max(have)), 0);
+        stream.read_exact(&mut bytes[have..])?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[path = "links_tests.rs"]
+mod tests;

@@ -3,8 +3,10 @@
 //! A rank's own thread begins operations. A second thread carries them out one after the other, in the order in which they
 //! began. That order must be the same on every rank that takes part.
 
+mod door;
 mod failure;
 mod group;
+mod handshake;
 mod links;
 mod network;
 mod operations;
@@ -27,9 +29,10 @@ use itertools::Itertools;
 pub use failure::Failure;
 use group::{Counters, Job};
 pub use group::{ProcessGroup, Ticket};
+pub use handshake::random;
 use links::{Links, Sign};
 pub use operations::part;
-pub use rendezvous::{Hosts, Meeting, Seat};
+pub use rendezvous::{Meeting, Seat};
 pub use stream::Stream;
 pub use tensors::{Arriving, Leaving};
 use watch::Watch;

@@ -89,7 +89,7 @@ pub fn broadcast(
     own: Vec<u8>,
 ) -> Result<Vec<u8>, Failure> {
     if links.rank != root {
-        return links.receive_within(limit, root, &call.text);
+        return links.receive_any(limit, root, &call.text);
     }
     call.others(root).try_for_each(|peer| links.send(peer, &call.text, &own))?;
     Ok(own)
@@ -102,7 +102,7 @@ pub fn collect(links: &mut Links, call: &Call, own: Vec<u8>) -> Result<Vec<Vec<u
     let mut own = Some(own);
     let of = |peer: &usize| match *peer == rank {
         true => Ok(own.take().expect("once")),
-        false => links.receive(*peer, &call.text),
+        false => links.receive_any(links.limit, *peer, &call.text),
     };
     call.ranks.iter().map(of).collect()
 }
@@ -114,7 +114,7 @@ fn sum(links: &mut Links, call: &Call, own: &[f32]) -> Result<Vec<f32>, Failure>
         if *peer == links.rank {
             sum.iter_mut().zip(own).for_each(|(sum, value)| *sum += value);
         } else {
-            let theirs = links.receive(*peer, &call.text)?;
+            let theirs = links.receive(*peer, &call.text, size_of_val(own))?;
             let values = theirs.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
             sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
@@ -128,13 +128,8 @@ fn exchange(links: &mut Links, call: &Call, own: &[f32], all: &mut [f32]) -> Res
     call.others(rank).try_for_each(|peer| links.send(peer, text, bytemuck::cast_slice(own)))?;
     all[call.part(count, rank)].copy_from_slice(own);
     for peer in call.others(rank) {
-        let theirs = links.receive(peer, text)?;
         let place = bytemuck::cast_slice_mut(&mut all[call.part(count, peer)]);
-        if place.len() != theirs.len() {
-            let reason =
-                format!("rank {peer} came to {text} with {} bytes, not {}", theirs.len(), place.len());
-            return Err(Failure::Disagreement { reason });
-        }
+        let theirs = links.receive(peer, text, place.len())?;
         place.copy_from_slice(&theirs);
     }
     Ok(())

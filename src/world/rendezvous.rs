@@ -1,27 +1,23 @@
 //! [`Seat`]: how ranks find each other. On one host they use sockets with abstract names, which leave no file behind
 //! however a process ends; on several hosts they meet [over the network](super::network).
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
+use super::door::Door;
 use super::failure::Failure;
+use super::handshake::{self, Caller, Key, Party};
 use super::links::RAISE;
 use super::network;
 use super::stream::Stream;
-use crate::words::text::hex;
 
 /// How often a rank checks whether another has come.
 pub(super) const POLL: Duration = Duration::from_millis(2);
-
-/// How long a process that has connected may take to say who it is.
-const GREETING: Duration = Duration::from_secs(5);
 
 /// What a rank needs to meet the other ranks of its cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,59 +27,35 @@ pub struct Seat {
     /// The rank's number on its host, from 0.
     pub local: usize,
     pub meeting: Meeting,
-    /// The first bytes on each connection: other processes could connect too.
-    token: String,
     /// Seconds that a rank waits for another.
     pub limit: f64,
 }
 
-/// Where ranks meet.
+/// Where ranks meet, and by what they know each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Meeting {
-    /// On one host: the beginning of the names of their sockets.
-    Host(String),
+pub struct Meeting {
+    key: Key,
     /// Over the network: `HOST:PORT` at which the first rank listens.
-    Network(String),
+    pub address: Option<String>,
 }
 
-/// Where the ranks are that were started on several hosts.
-#[derive(Clone, Debug)]
-pub struct Hosts {
-    /// `HOST:PORT` at which the first rank listens.
-    pub address: String,
-    /// By rank: the name of its host and its number there.
-    pub places: Vec<(String, usize)>,
-}
-
-impl Seat {
-    /// The seats of all ranks of a cell, on this host or on `hosts`.
+impl Meeting {
+    /// On this host, of the processes that are given it.
     ///
     /// # Errors
     /// When the system has no random numbers.
-    pub fn all(size: usize, limit: f64, hosts: Option<&Hosts>) -> io::Result<Vec<Self>> {
-        let mut random = [0; 32];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
-        let (name, token) = (format!("runner-{}", hex(&random[..8])), hex(&random[8..]));
-        let seat = |rank: usize| {
-            let (local, meeting) = match hosts {
-                None => (rank, Meeting::Host(name.clone())),
-                Some(hosts) => (hosts.places[rank].1, Meeting::Network(hosts.address.clone())),
-            };
-            Self { rank, size, local, meeting, token: token.clone(), limit }
-        };
-        Ok((0..size).map(seat).collect())
+    pub fn random() -> io::Result<Self> {
+        Ok(Self { key: Key::random()?, address: None })
     }
 
-    /// The seat of a process that a launcher has started: all of them compute the same name and token from `start`, which
-    /// no other start has. A process that knows `start` can join. `address`: where ranks of several hosts meet.
-    pub fn of_start((rank, size): (usize, usize), start: &str, address: Option<&String>, limit: f64) -> Self {
-        let digest = Sha256::digest(start);
-        let (name, token) = (format!("runner-{}", hex(&digest[..8])), hex(&digest[8..]));
-        let meeting = address.map_or(Meeting::Host(name), |address| Meeting::Network(address.clone()));
-        Self { rank, size, local: rank, meeting, token, limit }
+    /// Of the processes that know the secret and the purpose, which no other meeting has. On one host the secret may be
+    /// empty: there the system says whose process is at the other end.
+    pub fn of(secret: &str, purpose: &str, address: Option<String>) -> Self {
+        Self { key: Key::derived(secret.as_bytes(), purpose), address }
     }
+}
 
+impl Seat {
     /// How long a rank waits for another; too long a time to count is no limit.
     pub fn limit(&self) -> Duration {
         Duration::try_from_secs_f64(self.limit).unwrap_or(Duration::MAX).min(Duration::from_secs(1 << 30))
@@ -95,48 +67,71 @@ impl Seat {
     /// Names the rank that did not come.
     pub fn meet(&self) -> Result<Vec<Option<Stream>>, Failure> {
         let deadline = Instant::now() + self.limit();
-        match &self.meeting {
-            Meeting::Host(name) => self.meet_here(name, deadline),
-            Meeting::Network(address) => network::meet(self, address, deadline),
+        match &self.meeting.address {
+            None => self.meet_here(deadline),
+            Some(address) => network::meet(self, address, deadline),
         }
     }
 
-    fn meet_here(&self, name: &str, deadline: Instant) -> Result<Vec<Option<Stream>>, Failure> {
-        let address = |rank: usize| SocketAddr::from_abstract_name(format!("{name}-{rank}"));
+    fn meet_here(&self, deadline: Instant) -> Result<Vec<Option<Stream>>, Failure> {
+        let name = self.meeting.key.name();
+        let address = |rank: usize| SocketAddr::from_abstract_name(format!("runner-{name}-{rank}"));
         let listener = address(self.rank).and_then(|address| UnixListener::bind_addr(&address));
         let listener = listener.map_err(|e| self.cannot_listen(&e))?;
         listener.set_nonblocking(true).map_err(|e| self.cannot_listen(&e))?;
-        let mut streams: Vec<Option<Stream>> = (0..self.size).map(|_| None).collect();
-        for (peer, stream) in streams.iter_mut().enumerate().take(self.rank) {
-            let called = address(peer).and_then(|address| {
-                let connect = || UnixStream::connect_addr(&address).map(Stream::Local);
-                self.greet(patiently(deadline, POLL, connect)?, 0)
-            });
-            *stream = Some(called.map_err(|e| self.missed(peer, &e))?);
+        let mut streams = Vec::new();
+        for peer in 0..self.rank {
+            let connect = || Ok((UnixStream::connect_addr(&address(peer)?).map(Stream::Local)?, 0));
+            streams.push(Some(self.call(peer, deadline, POLL, connect)?));
         }
-        self.receive(&mut streams, deadline, || {
+        self.receive(streams, deadline, &|| {
             let (stream, _) = listener.accept()?;
             stream.set_nonblocking(false)?;
             Ok(Stream::Local(stream))
-        })?;
-        Ok(streams)
+        })
     }
 
-    /// Waits for all higher ranks; `accept` returns one that has connected and does not wait.
+    pub(super) fn party(&self) -> Party {
+        Party { key: self.meeting.key.clone(), rank: self.rank, size: self.size }
+    }
+
+    /// Calls a lower rank until it answers as one that knows the key: another process may have been there before it.
+    /// `connect` also says at which port this rank listens, or 0.
+    pub(super) fn call(
+        &self,
+        peer: usize,
+        deadline: Instant,
+        every: Duration,
+        mut connect: impl FnMut() -> io::Result<(Stream, u16)>,
+    ) -> Result<Stream, Failure> {
+        let party = self.party();
+        // It says more than that in the end nobody was there.
+        let mut denied: Option<io::Error> = None;
+        let called = patiently(deadline, every, || {
+            let (stream, port) = connect()?;
+            handshake::call(&party, peer, port, stream, deadline).map_err(|e| match e.kind() {
+                ErrorKind::PermissionDenied => {
+                    denied = Some(e);
+                    ErrorKind::TimedOut.into()
+                }
+                _ => e,
+            })
+        });
+        called.map_err(|e| self.missed(peer, &denied.unwrap_or(e)))
+    }
+
+    /// Waits for all higher ranks. `streams`: those of the lower ones.
     pub(super) fn receive(
         &self,
-        streams: &mut [Option<Stream>],
+        mut streams: Vec<Option<Stream>>,
         deadline: Instant,
-        accept: impl Fn() -> io::Result<Stream>,
-    ) -> Result<(), Failure> {
-        while let Some(missing) = (self.rank + 1..self.size).find(|peer| streams[*peer].is_none()) {
-            let came = patiently(deadline, POLL, &accept).map_err(|e| self.missed(missing, &e))?;
-            // A process that does not know the token is no rank.
-            if let Ok((peer, _, stream)) = self.welcome(came, deadline) {
-                streams[peer] = Some(stream);
-            }
-        }
-        Ok(())
+        accept: &dyn Fn() -> io::Result<Stream>,
+    ) -> Result<Vec<Option<Stream>>, Failure> {
+        let mut met: Vec<Option<Caller>> = (0..self.size).map(|_| None).collect();
+        let received = Door::new(self.party()).receive(&mut met, deadline, accept);
+        received.map_err(|(missing, e)| self.missed(missing, &e))?;
+        streams.extend(met.into_iter().skip(self.rank).map(|caller| Some(caller?.stream)));
+        Ok(streams)
     }
 
     pub(super) fn cannot_listen(&self, e: &io::Error) -> Failure {
@@ -145,10 +140,7 @@ impl Seat {
     }
 
     pub(super) fn missed(&self, peer: usize, e: &io::Error) -> Failure {
-        let at = match &self.meeting {
-            Meeting::Host(_) => String::new(),
-            Meeting::Network(address) => format!(" at {address}"),
-        };
+        let at = self.meeting.address.as_ref().map_or(String::new(), |address| format!(" at {address}"));
         // It was tried until the time was up.
         let last = match e.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => String::new(),
@@ -157,29 +149,6 @@ impl Seat {
         let why = format!(" for {} s{last}: {RAISE}", self.limit().as_secs_f64());
         let reason = format!("rank {peer} did not come to the meeting of all {} ranks{at}{why}", self.size);
         Failure::Lost { peer, reason }
-    }
-
-    /// Says which rank this is, and the port at which it listens, or 0.
-    pub(super) fn greet(&self, stream: Stream, port: u16) -> io::Result<Stream> {
-        stream.set_write_timeout(Some(self.limit()))?;
-        let rank = (self.rank as u64).to_le_bytes();
-        (&stream).write_all(&[self.token.as_bytes(), &rank, &port.to_le_bytes()].concat())?;
-        Ok(stream)
-    }
-
-    /// Learns which higher rank has connected, and the port at which it listens.
-    pub(super) fn welcome(&self, mut stream: Stream, deadline: Instant) -> io::Result<(usize, u16, Stream)> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        stream.set_read_timeout(Some(left.clamp(POLL, GREETING)))?;
-        let (mut token, mut rank, mut port) = (vec![0; self.token.len()], [0; 8], [0; 2]);
-        stream.read_exact(&mut token)?;
-        stream.read_exact(&mut rank)?;
-        stream.read_exact(&mut port)?;
-        let rank = u64::from_le_bytes(rank) as usize;
-        if token != self.token.as_bytes() || !(self.rank + 1..self.size).contains(&rank) {
-            return Err(ErrorKind::PermissionDenied.into());
-        }
-        Ok((rank, u16::from_le_bytes(port), stream))
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`Stream`]: a connection between two ranks, within a host or between hosts.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -57,6 +57,43 @@ impl Stream {
         Ok(Self::Network(stream))
     }
 
+    /// The address of the other end.
+    ///
+    /// # Errors
+    /// The system's; within a host there is none.
+    pub fn peer(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Local(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Network(stream) => stream.peer_addr().map(canonical),
+        }
+    }
+
+    /// This end of the connection and the other, as texts; within a host they are empty.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn ends(&self) -> io::Result<[String; 2]> {
+        match self {
+            Self::Local(_) => Ok(Default::default()),
+            Self::Network(stream) => {
+                Ok([stream.local_addr()?, stream.peer_addr()?].map(|end| canonical(end).to_string()))
+            }
+        }
+    }
+
+    /// # Errors
+    /// When the other side is a process of another user of this host.
+    pub fn require_own_user(&self) -> io::Result<()> {
+        let Self::Local(stream) = self else { return Ok(()) };
+        // SAFETY: it only returns a number.
+        let (own, other) = (unsafe { libc::geteuid() }, user(stream)?);
+        if own == other {
+            return Ok(());
+        }
+        let text = format!("it is a process of user {other}, and this one of user {own}");
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+    }
+
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Local(stream) => Self::Local(stream.try_clone()?),
@@ -95,6 +132,24 @@ impl Write for &Stream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// An IPv4 address reads the same at both ends, and no end has the other's number of an interface.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The number of the user of the process at the other end.
+fn user(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: the borrowed `stream` keeps the descriptor open, and the system writes at most `size` bytes into `peer`, which
+    // has that size and consists of numbers, for which any bits are valid.
+    let result = unsafe {
+        let place = (&raw mut peer).cast();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut size)
+    };
+    if result == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

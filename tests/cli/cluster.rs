@@ -83,11 +83,19 @@ fn slurm_starts_again_what_is_worth_it() {
 fn slurm_starts_ranks_on_several_hosts() {
     let place = Place::new(TINY);
     program(&place, "scontrol", "[ \"$3\" = 'node[7-8]' ] && printf 'node7\\nnode8\\n'");
-    program(&place, "srun", "echo \"$MASTER_ADDR:$MASTER_PORT $@\" > srun.txt");
+    program(&place, "srun", "echo \"$MASTER_ADDR:$MASTER_PORT $@\" > srun.txt; env > env.txt");
     let variables = [("SLURM_JOB_ID", "1234567"), ("SLURM_JOB_NODELIST", "node[7-8]")];
-    let ended = run(&place, "hosts.sh", &["recipe.toml", "results"], &variables);
-    assert!(ended.status.success(), "{ended:?}");
-    assert_eq!(said(&place, "srun.txt"), "node7:24567 runner join recipe.toml --results results\n");
+    let secret = |variables: &[(&str, &str)]| {
+        let ended = run(&place, "hosts.sh", &["recipe.toml", "results"], variables);
+        assert!(ended.status.success(), "{ended:?}");
+        assert_eq!(said(&place, "srun.txt"), "node7:24567 runner join recipe.toml --results results\n");
+        let all = said(&place, "env.txt");
+        all.lines().find_map(|line| line.strip_prefix("RUNNER_SECRET=")).expect("a secret").to_string()
+    };
+    // 32 random bytes of each job's own.
+    let secrets = [secret(&variables), secret(&variables)];
+    assert!(secrets[0] != secrets[1] && secrets.iter().all(|secret| secret.len() == 44), "{secrets:?}");
+    assert_eq!(secret(&[variables[0], variables[1], ("RUNNER_SECRET", "mine")]), "mine");
 }
 
 /// Two hosts that are one machine, with ranks on its CPU.

@@ -17,8 +17,8 @@ pub fn free_port() -> u32 {
     listener.local_addr().expect("it has an address").port().into()
 }
 
-/// The variables that torchrun sets in one of four processes, two on a host.
-fn two_hosts(rank: usize, port: u32) -> Vec<(&'static str, String)> {
+/// The variables that torchrun sets in one of four processes, two on a host, and their secret.
+pub fn two_hosts(rank: usize, port: u32) -> Vec<(&'static str, String)> {
     vec![
         ("RUNNER_TEST_HOSTS", "1".into()),
         ("NCCL_HOSTID", ["first", "second"][rank / 2].into()),
@@ -29,15 +29,16 @@ fn two_hosts(rank: usize, port: u32) -> Vec<(&'static str, String)> {
         ("GROUP_WORLD_SIZE", "2".into()),
         ("MASTER_ADDR", "127.0.0.1".into()),
         ("MASTER_PORT", port.to_string()),
+        ("RUNNER_SECRET", format!("of {}", std::process::id())),
     ]
 }
 
-fn reason(row: &serde_json::Value) -> &str {
+pub fn reason(row: &serde_json::Value) -> &str {
     row["reason"].as_str().expect("a reason")
 }
 
 /// The endless cells of four ranks, which wait for each other for two seconds.
-fn impatient() -> String {
+pub fn impatient() -> String {
     changed(&endless(), &[("[grid]", "[parallel]\ntimeout = 2.0\n[grid]")])
 }
 
@@ -149,6 +150,13 @@ fn a_start_over_hosts_that_cannot_work_is_refused() {
     join(0, &[("RUNNER_TEST_HOSTS", "")]).exits(1).says(&refused);
     join(3, &[("RUNNER_TEST_HOSTS", "")]).exits(1).says(&refused);
     join(1, &[("MASTER_ADDR", "")]).exits(1).says(&["several hosts", "MASTER_PORT", "hosts.sh"]);
+    for none in ["", " "] {
+        let mut command = place.command(&["join", "recipe.toml"]);
+        command.envs(two_hosts(0, port)).env("RUNNER_SECRET", none);
+        let ended = Ended::from(command.output().expect("the binary starts"));
+        ended.exits(1).says(&["RUNNER_SECRET is not set", "export RUNNER_SECRET=$(", "hosts.sh"]);
+    }
+    join(0, &[("MASTER_ADDR", "192.0.2.7")]).exits(75).says(&["192.0.2.7 is no address of this host"]);
     // The others do not come, or somebody else is there.
     join(0, &[]).exits(75).says(&["rank 1 did not come", "parallel.timeout"]);
     join(3, &[]).exits(75).says(&["rank 0 did not come", "127.0.0.1", "open between the hosts"]);

@@ -35,6 +35,7 @@ mod qlora;
 mod ranks;
 mod rows;
 mod run;
+mod strangers;
 mod task;
 mod tensor;
 mod tuning;

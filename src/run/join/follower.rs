@@ -2,6 +2,7 @@
 //! leader orders.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -11,7 +12,9 @@ use miette::{Result, miette};
 
 use super::launched::Launched;
 use super::leader::not_met;
-use super::wire::{Order, Report, Sender, messages, prepare};
+use super::reading::Reading;
+use super::wire::{Build, Here, Order, Report, Sender, Start, messages, prepare};
+use crate::recipe::Cell;
 use crate::run::child_output::{ChildOutput, Line};
 use crate::run::executor::Outcome;
 use crate::run::interrupt::EXIT_INTERRUPTED;
@@ -19,17 +22,21 @@ use crate::run::process::{GRACE, POLL, ProcessExecutor};
 use crate::run::ranks::Process;
 use crate::run::verdict;
 use crate::train::protocol::{Event, Request};
+use crate::world::Seat;
 
-/// Serves the leader until it has no more cells; returns the exit code. Only the leader's exit code says how cells ended.
+/// Serves the leader until it has no more of these cells; returns the exit code. Only the leader's exit code says how cells
+/// ended.
 ///
 /// # Errors
 /// When the leader does not come within `limit` seconds, refuses this rank, or is gone.
 pub fn follow(
     executor: &ProcessExecutor,
+    cells: &[Cell],
     launched: &Launched,
     limit: f64,
     cancel: &AtomicBool,
 ) -> Result<u8> {
+    let reading = Reading::new(cells, launched);
     let seat = launched.seat(limit);
     let stream = seat
         .meet()
@@ -38,28 +45,27 @@ pub fn follow(
         .expect("this is not the first rank");
     let greet = || {
         prepare(&stream, seat.limit())?;
-        let reading = stream.try_clone()?;
+        let also = stream.try_clone()?;
         let sender = Sender::new(stream, Report::Alive);
-        sender.send(&launched.here())?;
-        Ok((sender, reading))
+        let (build, recipe) = (Build::own(), reading.fingerprint.clone());
+        sender.send(&Report::Here(Here { build, recipe, place: launched.place() }))?;
+        Ok((sender, messages(also)))
     };
-    let (sender, reading) = greet().map_err(|e: std::io::Error| {
+    let (sender, mut heard) = greet().map_err(|e: std::io::Error| {
         miette!(help = "start all ranks again", "rank 0 cannot be followed: {e}")
     })?;
     let (to, orders) = channel();
-    thread::spawn(move || messages(reading).all(|order: Order| to.send(order).is_ok()));
-    let mut following = Following { executor, launched, sender, orders, cancel, interrupted: None };
+    thread::spawn(move || heard.all(|order| to.send(order).is_ok()));
+    let mut following = Following { executor, reading, launched, sender, orders, cancel, interrupted: None };
     loop {
         match following.order(POLL)? {
             // The process to be killed has already ended.
             None | Some(Order::Kill | Order::Alive) => {}
-            Some(Order::Start(request)) => match following.serve(&request)? {
+            Some(Order::Start(start)) => match following.serve(&start)? {
                 Served::Ended => {}
                 Served::Over => break,
             },
-            Some(Order::Refused(why)) => {
-                return Err(miette!(help = "start the same program on every rank", "{why}"));
-            }
+            Some(Order::Refused { why, help }) => return Err(miette!(help = help, "{why}")),
             Some(Order::Over) => break,
         }
     }
@@ -68,6 +74,7 @@ pub fn follow(
 
 struct Following<'a> {
     executor: &'a ProcessExecutor,
+    reading: Reading<'a>,
     launched: &'a Launched,
     sender: Sender,
     orders: Receiver<Order>,
@@ -109,11 +116,33 @@ impl Following<'_> {
         Ok(None)
     }
 
+    /// The request of this rank for a cell that it has read itself: no setting and no path is the leader's.
+    ///
+    /// # Errors
+    /// The outcome of any other cell.
+    fn request(&self, start: &Start) -> Result<Request, Outcome> {
+        let (rank, (_, local)) = (self.launched.rank, self.launched.place());
+        let Some(cell) = self.reading.cell(&start.cell).filter(|cell| rank < cell.parallel.ranks()) else {
+            return Err(Outcome::failed(
+                "the first rank asks for a cell that this rank's recipe does not have: give all ranks the same recipe",
+            ));
+        };
+        let memory_limit =
+            cell.measure.memory_limit.map_or(u64::MAX, |bytes| bytes.0).min(start.memory_limit);
+        // Only the first rank writes the trace.
+        let trace = start.trace.then(PathBuf::new);
+        let (size, limit) = (cell.parallel.ranks(), cell.parallel.timeout);
+        let seat = Seat { rank, size, local, meeting: self.launched.meeting(&start.meeting), limit };
+        Ok(Request { cell: cell.to_json(), memory_limit, trace, seat })
+    }
+
     /// Runs the process of this rank for one cell.
-    fn serve(&mut self, request: &Request) -> Result<Served> {
+    fn serve(&mut self, start: &Start) -> Result<Served> {
         let oom_kills = verdict::oom_kills();
         let (output, lines) = ChildOutput::of(1);
-        let begun = self.executor.begin(0, request, self.launched.sharing(request.seat.size), &lines);
+        let begun = self.request(start).and_then(|request| {
+            self.executor.begin(0, &request, self.launched.sharing(request.seat.size), &lines)
+        });
         drop(lines);
         let mut process = match begun {
             Ok(process) => process,
@@ -165,3 +194,7 @@ impl Following<'_> {
         let _ = self.sender.send(report);
     }
 }
+
+#[cfg(test)]
+#[path = "follower_tests.rs"]
+mod tests;

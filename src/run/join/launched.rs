@@ -1,10 +1,14 @@
 //! [`Launched`]: this process's place among those that a launcher has started, from the launcher's environment variables.
 
+use std::borrow::Cow;
+
 use miette::{Result, miette};
 
-use super::wire::{Build, Report};
+use crate::parallel::Engine;
+use crate::recipe::Cell;
 use crate::run::variables::number;
-use crate::world::Seat;
+use crate::words::DeviceId;
+use crate::world::{Meeting, Seat};
 
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -73,7 +77,7 @@ static LAUNCHERS: [Launcher; 3] = [
 /// Variables that distinguish one start from another with every launcher.
 const START: [&str; 2] = ["MASTER_ADDR", "MASTER_PORT"];
 
-/// A secret of the ranks: other processes can connect to their meeting.
+/// The secret by which ranks on several hosts know each other.
 const SECRET: &str = "RUNNER_SECRET";
 
 const FIX: &str = "set it as the launcher does";
@@ -118,6 +122,33 @@ impl Launcher {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_string() };
         Ok(format!("{host}:{}", port + usize::from(taken)))
     }
+
+    /// The secret of `size` ranks. On one host none is needed: the system says whose process is at the other end.
+    fn secret(&self, over_hosts: bool, size: usize, lookup: Lookup) -> Result<Secret> {
+        let secret = lookup(SECRET).filter(|secret| !secret.trim().is_empty());
+        if secret.is_none() && over_hosts {
+            return Err(miette!(
+                help = format!(
+                    "make one secret for all processes before they start, as examples/cluster/hosts.sh does: export \
+                     {SECRET}=$(head -c 32 /dev/urandom | base64). srun passes it on, torchrun needs the same one on every \
+                     host, and mpirun passes it on by -x {SECRET}"
+                ),
+                "{} has started {size} ranks on several hosts, but {SECRET} is not set, and without a secret any \
+                 process that reaches their ports could pass for one of them",
+                self.name
+            ));
+        }
+        Ok(Secret(secret.unwrap_or_default()))
+    }
+}
+
+/// No message shows it.
+struct Secret(String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// The place of this process among those that were started together.
@@ -133,8 +164,9 @@ pub struct Launched {
     local: usize,
     /// The most ranks that share a host's cores.
     most_here: usize,
-    /// What distinguishes this start from others.
+    /// What distinguishes this start from others, and what only its processes know.
     start: String,
+    secret: Secret,
     /// Whether each process has its own cores.
     own_cores: bool,
 }
@@ -190,10 +222,10 @@ impl Launched {
             ));
         }
         let cores = launcher.cores.is_some_and(|name| lookup(name).is_some());
-        let secret = lookup(SECRET).unwrap_or_default();
-        let start = format!("{} {size} {} {secret}", launcher.name, told.join(" "));
-        let most_here = on_each.unwrap_or(size);
-        Ok(Self { rank, size, launcher: launcher.name, address, local, most_here, start, own_cores: cores })
+        let secret = launcher.secret(address.is_some(), size, lookup)?;
+        let (most_here, launcher) = (on_each.unwrap_or(size), launcher.name);
+        let start = format!("{launcher} {size} {}", told.join(" "));
+        Ok(Self { rank, size, launcher, address, local, most_here, start, secret, own_cores: cores })
     }
 
     /// # Errors
@@ -219,9 +251,24 @@ impl Launched {
         Ok(())
     }
 
-    /// This rank's seat at the meeting; `limit`: seconds that each waits for the others.
+    /// This rank's seat at the meeting of all; `limit`: seconds that each waits for the others.
     pub fn seat(&self, limit: f64) -> Seat {
-        Seat::of_start((self.rank, self.size), &self.start, self.address.as_ref(), limit)
+        let meeting = self.meeting("start");
+        Seat { rank: self.rank, size: self.size, local: self.local, meeting, limit }
+    }
+
+    /// A meeting of this start's processes for one purpose.
+    pub fn meeting(&self, purpose: &str) -> Meeting {
+        Meeting::of(&self.secret.0, &format!("{purpose} of {}", self.start), self.address.clone())
+    }
+
+    /// The cell as its ranks run it: each host has some of the GPUs, and only NCCL sums between hosts.
+    pub fn placed<'c>(&self, cell: &'c Cell) -> Cow<'c, Cell> {
+        let mut placed = Cow::Borrowed(cell);
+        if self.address.is_some() && cell.device_id() != DeviceId::Cpu && !cell.parallel.is_alone() {
+            placed.to_mut().parallel.engine = Engine::Nccl;
+        }
+        placed
     }
 
     /// How many of a cell's ranks share the cores that this process sees.
@@ -234,12 +281,6 @@ impl Launched {
         let own = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = std::env::var("NCCL_HOSTID").unwrap_or_else(|_| own());
         (host.trim().to_string(), self.local)
-    }
-
-    /// The first message to the leader.
-    pub fn here(&self) -> Report {
-        let (host, local) = self.place();
-        Report::Here { build: Build::own(), host, local }
     }
 }
 

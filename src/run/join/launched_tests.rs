@@ -19,6 +19,8 @@ const MPIRUN: Variables<'static> = &[
     ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
     ("PMIX_NAMESPACE", "prterun-77@1"),
 ];
+/// Of ranks on several hosts.
+const KNOWN: (&str, &str) = ("RUNNER_SECRET", "of a test");
 const SRUN: Variables<'static> = &[
     ("SLURM_PROCID", "0"),
     ("SLURM_NTASKS", "8"),
@@ -69,6 +71,12 @@ fn what_cannot_meet_is_refused() {
             ["several hosts", "MASTER_ADDR"],
         ),
         (TORCHRUN, &[("LOCAL_WORLD_SIZE", "2"), ("MASTER_PORT", "x")], ["MASTER_PORT", "no number"]),
+        (TORCHRUN, &[("LOCAL_WORLD_SIZE", "2")], ["RUNNER_SECRET is not set", "-x RUNNER_SECRET"]),
+        (
+            TORCHRUN,
+            &[("LOCAL_WORLD_SIZE", "2"), ("RUNNER_SECRET", " ")],
+            ["several hosts", "export RUNNER_SECRET=$(head -c 32 /dev/urandom | base64)"],
+        ),
         (TORCHRUN, &[("RANK", "4")], ["WORLD_SIZE is 4", "RANK is 4"]),
         (TORCHRUN, &[("RANK", "")], ["WORLD_SIZE is 4", "RANK is not set"]),
         (TORCHRUN, &[("RANK", "one")], ["RANK is \"one\"", "no number"]),
@@ -93,7 +101,7 @@ fn what_cannot_meet_is_refused() {
 #[test]
 fn ranks_on_several_hosts_know_where_they_meet() {
     let meets = |variables: Variables, but: Variables| {
-        let found = with(variables, but, Launched::find).expect("found");
+        let found = with(variables, &[but, &[KNOWN]].concat(), Launched::find).expect("found");
         (found.address.clone(), found.place().1, found.sharing(8))
     };
     assert_eq!(meets(TORCHRUN, &[]), (None, 3, 4));
@@ -141,8 +149,19 @@ fn only_those_of_one_start_meet() {
     assert_eq!(seat(&[]), seat(&[]));
     assert_eq!(seat(&[("RANK", "1")]).meeting, seat(&[]).meeting);
     assert_ne!(seat(&[("MASTER_PORT", "29501")]).meeting, seat(&[]).meeting);
-    // Over the network the place is known, and the token tells them apart.
-    let hosts = [("LOCAL_WORLD_SIZE", "2")];
-    assert_ne!(seat(&[hosts[0], ("RUNNER_SECRET", "s")]), seat(&hosts));
-    assert_eq!(seat(&[hosts[0], ("RUNNER_SECRET", "s")]).meeting, seat(&hosts).meeting);
+    // Over the network the place is known, and the key tells them apart.
+    let hosts = ("LOCAL_WORLD_SIZE", "2");
+    let (one, other) = (seat(&[hosts, KNOWN]).meeting, seat(&[hosts, ("RUNNER_SECRET", "s")]).meeting);
+    assert_eq!(one.address, other.address);
+    assert_ne!(one, other);
+    assert_eq!(one, seat(&[hosts, KNOWN, ("RANK", "1")]).meeting);
+}
+
+#[test]
+fn each_meeting_of_a_start_has_its_own_key_and_the_secret_is_not_shown() {
+    let found = with(TORCHRUN, &[("LOCAL_WORLD_SIZE", "2"), KNOWN], Launched::find).expect("found");
+    assert_ne!(found.meeting("cell 1"), found.meeting("cell 2"));
+    assert_ne!(found.meeting("cell 1"), found.seat(1.0).meeting);
+    let shown = format!("{found:?} {:?}", found.seat(1.0));
+    assert!(!shown.contains(KNOWN.1), "{shown}");
 }

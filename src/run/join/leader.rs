@@ -11,17 +11,19 @@ use std::time::Instant;
 use miette::{Result, miette};
 
 use super::launched::Launched;
-use super::wire::{Build, Order, Report, Sender, messages, prepare};
-use crate::parallel::Engine;
+use super::reading::{Reading, fingerprint};
+use super::wire::{Build, Here, Order, Report, Sender, Start, messages, prepare};
 use crate::recipe::Cell;
 use crate::run::TryAgain;
 use crate::run::child_output::{Line, Lines};
 use crate::run::executor::{Executor, Job, Outcome};
 use crate::run::process::{GRACE, POLL, ProcessExecutor};
-use crate::run::ranks::{self, Process};
+use crate::run::ranks::{self, Places, Process};
+use crate::run::verdict;
 use crate::train::protocol::{Advance, Event, Request};
-use crate::words::{DeviceId, locked};
-use crate::world::{Failure, Hosts, Stream};
+use crate::words::locked;
+use crate::words::text::hex;
+use crate::world::{Failure, Stream, random};
 
 const GONE: &str = "its `runner join` has ended or does not answer, and the first rank did not end it: see what the launcher says about it";
 
@@ -30,8 +32,8 @@ const GONE: &str = "its `runner join` has ended or does not answer, and the firs
 pub struct Leader {
     here: ProcessExecutor,
     launched: Launched,
-    /// Where the ranks are, if on several hosts.
-    hosts: Option<Hosts>,
+    /// By rank.
+    places: Vec<(String, usize)>,
     /// Ranks 1, 2, …
     followers: Vec<Arc<Follower>>,
 }
@@ -58,52 +60,62 @@ impl Leader {
     /// Waits for all followers, for each at most `limit` seconds.
     ///
     /// # Errors
-    /// Names the rank that did not come or has another build.
-    pub fn meet(here: ProcessExecutor, launched: Launched, limit: f64) -> Result<Self> {
+    /// Names the rank that did not come, has another build or has read other cells.
+    pub fn meet(here: ProcessExecutor, cells: &[Cell], launched: Launched, limit: f64) -> Result<Self> {
         let seat = launched.seat(limit);
         let streams = match launched.size {
             1 => Vec::new(),
             _ => seat.meet().map_err(|failure| not_met(failure, &launched))?,
         };
-        let mut met = Vec::new();
-        let mut places = vec![launched.place()];
+        let (mut followers, mut met) = (Vec::new(), vec![]);
         for (rank, stream) in streams.into_iter().enumerate().filter_map(|(r, stream)| Some((r, stream?))) {
             let greet = |stream: Stream| {
                 prepare(&stream, seat.limit())?;
                 let sender = Sender::new(stream.try_clone()?, Order::Alive);
-                Ok((first_report(&stream)?, sender, stream))
+                let mut reports = messages(stream);
+                match reports.next() {
+                    Some(Report::Here(here)) => Ok((here, Follower::new(rank, sender, reports))),
+                    _ => Err(std::io::Error::other("its first message is not that of `runner join`")),
+                }
             };
-            let ((build, place), sender, reading) = greet(stream).map_err(|e: std::io::Error| {
+            let (other, follower) = greet(stream).map_err(|e: std::io::Error| {
                 miette!(help = "start all ranks again", "rank {rank} cannot take part: {e}")
             })?;
-            places.push(place);
-            met.push((rank, build, sender, reading));
+            followers.push(follower);
+            met.push(other);
         }
-        if let Some((rank, other, ..)) = met.iter().find(|(_, other, ..)| *other != Build::own()) {
-            let why = format!(
-                "rank {rank} is {} of the runner, and rank 0 is {}: their numbers need not agree",
-                other.named(),
-                Build::own().named()
-            );
-            for (_, _, sender, _) in &met {
+        let own = Reading::new(cells, &launched).fingerprint;
+        if let Some((why, help)) = disagreement(&met, &own) {
+            for follower in &followers {
                 // A rank that is gone need not be told.
-                let _ = sender.send(&Order::Refused(why.clone()));
+                let _ = follower.sender.send(&Order::Refused { why: why.clone(), help: help.into() });
             }
-            return Err(miette!(help = "start the same program on every rank", "{why}"));
+            return Err(miette!(help = help, "{why}"));
         }
-        let follower = |(rank, _, sender, reading)| Follower::new(rank, sender, reading);
-        let followers = met.into_iter().map(follower).collect();
-        let hosts = launched.address.clone().map(|address| Hosts { address, places });
-        Ok(Self { here, launched, hosts, followers })
+        let places = [launched.place()].into_iter().chain(met.into_iter().map(|other| other.place)).collect();
+        Ok(Self { here, launched, places, followers })
+    }
+
+    /// Where the ranks are, if on several hosts.
+    fn places(&self) -> Option<&Places> {
+        self.launched.address.as_ref().map(|_| &*self.places)
     }
 }
 
-/// Reads a follower's first message: its build, its host and its number there.
-fn first_report(stream: &Stream) -> std::io::Result<(Build, (String, usize))> {
-    match messages(stream.try_clone()?).next() {
-        Some(Report::Here { build, host, local }) => Ok((build, (host, local))),
-        _ => Err(std::io::Error::other("its first message is not that of `runner join`")),
+/// Why these followers, ranks 1, 2, …, cannot work with the first rank, which has read the cells with the fingerprint
+/// `own`; and what to do.
+fn disagreement(met: &[Here], own: &str) -> Option<(String, &'static str)> {
+    let ranks = || (1..).zip(met);
+    if let Some((rank, other)) = ranks().find(|(_, other)| other.build != Build::own()) {
+        let (other, own) = (other.build.named(), Build::own().named());
+        let why = format!(
+            "rank {rank} is {other} of the runner, and rank 0 is {own}: their numbers need not agree"
+        );
+        return Some((why, "start the same program on every rank"));
     }
+    let (rank, other) = ranks().find(|(_, other)| other.recipe != own)?;
+    let why = format!("rank {rank} on {} has read other cells from its recipe than rank 0", other.place.0);
+    Some((why, "give all ranks the same recipe, with the same --set"))
 }
 
 /// The error for a meeting to which not all ranks came.
@@ -144,33 +156,43 @@ impl Executor for Leader {
     }
 
     fn placed<'c>(&self, cell: &'c Cell) -> Cow<'c, Cell> {
-        let mut placed = Cow::Borrowed(cell);
-        // Each host has some of the GPUs, and only NCCL sums between hosts.
-        if self.hosts.is_some() && cell.device_id() != DeviceId::Cpu && !cell.parallel.is_alone() {
-            placed.to_mut().parallel.engine = Engine::Nccl;
-        }
-        placed
+        self.launched.placed(cell)
     }
 
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
+        let number: [u8; 16] = match random() {
+            Ok(number) => number,
+            Err(e) => return verdict::of_no_random(&e),
+        };
+        let purpose = format!("cell {}", hex(&number));
         let begin = |rank: usize, request: &Request, lines: &Lines| -> Result<Box<dyn Process>, Outcome> {
             Ok(match rank.checked_sub(1).map(|index| &self.followers[index]) {
                 None => {
                     Box::new(self.here.begin(0, request, self.launched.sharing(request.seat.size), lines)?)
                 }
-                Some(follower) => Box::new(Follower::begin(follower, request, lines)?),
+                Some(follower) => {
+                    let start = Start {
+                        cell: fingerprint(&request.cell),
+                        memory_limit: request.memory_limit,
+                        trace: request.trace.is_some(),
+                        meeting: purpose.clone(),
+                    };
+                    Box::new(Follower::begin(follower, start, lines)?)
+                }
             })
         };
-        ranks::run(&job, self.hosts.as_ref(), &begin, on_advance, cancel)
+        let meeting = self.launched.meeting(&purpose);
+        ranks::run(&job, meeting, self.places(), &begin, on_advance, cancel)
     }
 }
 
 impl Follower {
-    fn new(rank: usize, sender: Sender, reading: Stream) -> Arc<Self> {
+    /// `reports`: what it says after its first message.
+    fn new(rank: usize, sender: Sender, reports: impl Iterator<Item = Report> + Send + 'static) -> Arc<Self> {
         let follower = Arc::new(Self { rank, sender, state: Mutex::default() });
         let heard = follower.clone();
         thread::spawn(move || {
-            messages(reading).for_each(|report| heard.hear(report));
+            reports.for_each(|report| heard.hear(report));
             heard.leave();
         });
         follower
@@ -179,7 +201,7 @@ impl Follower {
     fn hear(&self, report: Report) {
         let mut state = locked(&self.state);
         match report {
-            Report::Here { .. } | Report::Alive => {}
+            Report::Here(_) | Report::Alive => {}
             Report::Line(line) => {
                 if let Some(lines) = &state.lines {
                     // Nobody listens once the cell has ended.
@@ -205,7 +227,7 @@ impl Follower {
     }
 
     /// Orders it to start the process of its rank.
-    fn begin(this: &Arc<Self>, request: &Request, lines: &Lines) -> Result<There, Outcome> {
+    fn begin(this: &Arc<Self>, start: Start, lines: &Lines) -> Result<There, Outcome> {
         {
             let mut state = locked(&this.state);
             if state.gone {
@@ -214,8 +236,9 @@ impl Follower {
             (state.lines, state.exit) = (Some(lines.clone()), None);
         }
         let there = There { follower: this.clone() };
-        let order = Order::Start(Box::new(request.clone()));
-        this.sender.send(&order).map_err(|_| Outcome::failed(format!("rank {}: {GONE}", this.rank)))?;
+        this.sender
+            .send(&Order::Start(start))
+            .map_err(|_| Outcome::failed(format!("rank {}: {GONE}", this.rank)))?;
         Ok(there)
     }
 }
@@ -253,4 +276,4 @@ impl Drop for There {
 
 #[cfg(test)]
 #[path = "leader_tests.rs"]
-mod tests;
+pub(super) mod tests;

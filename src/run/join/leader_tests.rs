@@ -1,6 +1,8 @@
 //! A leader and its followers as threads, with shell scripts as their cells' processes.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::scope;
@@ -10,13 +12,12 @@ use super::*;
 use crate::row::Status;
 use crate::run::join::follow;
 use crate::run::testing::{self, of_ranks, shell};
-use crate::world::Seat;
 
-static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
-const LIMIT: f64 = 20.0;
+pub(in crate::run::join) static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
+pub(in crate::run::join) const LIMIT: f64 = 20.0;
 
 /// The places of three ranks of a start of their own, on one host or on two that are one machine.
-fn places(hosts: usize) -> Vec<Launched> {
+pub(in crate::run::join) fn places(hosts: usize) -> Vec<Launched> {
     static STARTS: AtomicU64 = AtomicU64::new(0);
     let start = format!("{}.{}", std::process::id(), STARTS.fetch_add(1, Relaxed));
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -29,6 +30,7 @@ fn places(hosts: usize) -> Vec<Launched> {
             "TORCHELASTIC_RUN_ID" => Some(start.clone()),
             "MASTER_ADDR" => Some("127.0.0.1".into()),
             "MASTER_PORT" => Some(free.to_string()),
+            "RUNNER_SECRET" => Some("of a test".into()),
             _ => None,
         };
         Launched::find(&lookup).unwrap()
@@ -37,11 +39,14 @@ fn places(hosts: usize) -> Vec<Launched> {
 }
 
 /// A cell of so many ranks.
-fn cell(ranks: usize) -> Cell {
+pub(in crate::run::join) fn cell(ranks: usize) -> Cell {
     let mut cell = testing::recipe().cells.remove(0);
     cell.parallel.data = ranks;
     cell
 }
+
+/// What every rank has read: cells of one, two and three ranks.
+pub(in crate::run::join) static CELLS: LazyLock<Vec<Cell>> = LazyLock::new(|| (1..=3).map(cell).collect());
 
 fn job(cell: &Cell) -> Job<'_> {
     Job { cell, memory_limit: 1 << 20, timeout: Duration::from_secs(60), trace: None }
@@ -55,9 +60,9 @@ fn led<T: Send>(hosts: usize, script: &str, lead: impl FnOnce(&Leader) -> T + Se
     scope(|scope| {
         let followers: Vec<_> = places
             .iter()
-            .map(|place| scope.spawn(|| follow(&executor, place, LIMIT, &NOT_CANCELLED)))
+            .map(|place| scope.spawn(|| follow(&executor, &CELLS, place, LIMIT, &NOT_CANCELLED)))
             .collect();
-        let leader = Leader::meet(executor.clone(), first, LIMIT).unwrap();
+        let leader = Leader::meet(executor.clone(), &CELLS, first, LIMIT).unwrap();
         let result = lead(&leader);
         drop(leader);
         (result, followers.into_iter().map(|follower| follower.join().unwrap()).collect())
@@ -97,12 +102,24 @@ fn cells_run_one_after_the_other_on_as_many_ranks_as_they_have() {
 fn requests_say_where_ranks_are() {
     let folder = tempfile::tempdir().unwrap();
     let note = format!("printf '%s' \"$line\" > {}/$rank; echo \"$done\"", folder.path().display());
-    let (_, _) = led(2, &note, |leader| outcome(leader, 3));
-    for (rank, local) in [0, 1, 0].into_iter().enumerate() {
+    let trace = folder.path().join("trace");
+    let (outcome, _) = led(2, &note, |leader| {
+        let job = Job { trace: Some(&trace), ..job(&CELLS[2]) };
+        leader.run(job, &mut |_| {}, &NOT_CANCELLED)
+    });
+    assert!(matches!(outcome, Outcome::Finished(_)), "{outcome:?}");
+    let read = |rank: usize| -> Request {
         let text = std::fs::read_to_string(folder.path().join(rank.to_string())).unwrap();
-        let request: Request = serde_json::from_str(&text).unwrap();
-        assert_eq!((request.seat.rank, request.seat.local), (rank, local));
-        assert!(matches!(request.seat.meeting, crate::world::Meeting::Network(_)));
+        serde_json::from_str(&text).unwrap()
+    };
+    for (rank, local) in [0, 1, 0].into_iter().enumerate() {
+        let request = read(rank);
+        assert_eq!((request.seat.rank, request.seat.local, request.seat.size), (rank, local, 3));
+        assert_eq!(request.seat.meeting, read(0).seat.meeting);
+        assert!(request.seat.meeting.address.is_some());
+        assert_eq!((request.cell, request.memory_limit), (CELLS[2].to_json(), 1 << 20));
+        // The others take the step too, and write nothing.
+        assert_eq!(request.trace, Some(if rank == 0 { trace.clone() } else { PathBuf::new() }));
     }
 }
 
@@ -153,11 +170,17 @@ fn cancelling_ends_the_processes_of_all_ranks() {
     assert!(ends.iter().all(|end| matches!(end, Ok(0))), "{ends:?}");
 }
 
-/// A second follower that is nothing but its connection.
-fn stranger(seat: &Seat, build: Build) -> Stream {
+/// The fingerprint of what all ranks have read.
+fn read(place: &Launched) -> String {
+    Reading::new(&CELLS, place).fingerprint
+}
+
+/// A follower that is nothing but its connection.
+fn stranger(place: &Launched, build: Build, recipe: String) -> Stream {
+    let seat = place.seat(LIMIT);
     let stream = seat.meet().unwrap().swap_remove(0).unwrap();
     let sender = Sender::new(stream.try_clone().unwrap(), Report::Alive);
-    sender.send(&Report::Here { build, host: String::new(), local: 0 }).unwrap();
+    sender.send(&Report::Here(Here { build, recipe, place: ("there".into(), 0) })).unwrap();
     stream
 }
 
@@ -167,15 +190,15 @@ fn a_follower_that_ends_ends_its_cell_and_the_run() {
     let (last, second, first) = (places.remove(2), places.remove(1), places.remove(0));
     let executor = shell(&of_ranks("sleep 600"));
     scope(|scope| {
-        let follower = scope.spawn(|| follow(&executor, &second, LIMIT, &NOT_CANCELLED));
+        let follower = scope.spawn(|| follow(&executor, &CELLS, &second, LIMIT, &NOT_CANCELLED));
         scope.spawn(|| {
-            let stream = stranger(&last.seat(LIMIT), Build::own());
+            let stream = stranger(&last, Build::own(), read(&last));
             let mut orders = messages(stream.try_clone().unwrap());
             let order = orders.find(|order| !matches!(order, Order::Alive));
             assert!(matches!(order, Some(Order::Start(_))), "{order:?}");
             stream.shutdown(std::net::Shutdown::Both).unwrap();
         });
-        let leader = Leader::meet(executor.clone(), first, LIMIT).unwrap();
+        let leader = Leader::meet(executor.clone(), &CELLS, first, LIMIT).unwrap();
         let outcome = outcome(&leader, 3);
         let reason = failure(&outcome);
         assert!(reason.starts_with("rank 2 of 3: its `runner join` has ended"), "{reason}");
@@ -191,24 +214,28 @@ fn a_follower_that_ends_ends_its_cell_and_the_run() {
 }
 
 #[test]
-fn another_build_is_refused_by_name_on_every_rank() {
-    [1, 2].into_iter().for_each(refuses_another_build);
+fn another_build_or_recipe_is_refused_by_name_on_every_rank() {
+    let other = Build { sources: "0123456789ab".into(), commit: "cafe".into() };
+    let own = Build::own().named();
+    for hosts in [1, 2] {
+        let read = read(&places(hosts)[0]);
+        refuses(hosts, other.clone(), read, &["rank 2 is build 0123456789ab of commit cafe", &own]);
+        let less = "0".repeat(64);
+        refuses(hosts, Build::own(), less, &["rank 2 on there has read other cells", "than rank 0"]);
+    }
 }
 
-fn refuses_another_build(hosts: usize) {
+fn refuses(hosts: usize, build: Build, recipe: String, parts: &[&str]) {
     let mut places = places(hosts);
     let (last, second, first) = (places.remove(2), places.remove(1), places.remove(0));
     let executor = shell("exit 1");
-    let other = Build { sources: "0123456789ab".into(), commit: "cafe".into() };
     scope(|scope| {
-        let follower = scope.spawn(|| follow(&executor, &second, LIMIT, &NOT_CANCELLED));
-        let stranger = scope.spawn(|| stranger(&last.seat(LIMIT), other.clone()));
-        let error = Leader::meet(executor.clone(), first, LIMIT).unwrap_err().to_string();
+        let follower = scope.spawn(|| follow(&executor, &CELLS, &second, LIMIT, &NOT_CANCELLED));
+        let stranger = scope.spawn(|| stranger(&last, build, recipe));
+        let error = Leader::meet(executor.clone(), &CELLS, first, LIMIT).unwrap_err().to_string();
         let follower = follower.join().unwrap().unwrap_err().to_string();
         for error in [error, follower] {
-            let own = Build::own().named();
-            assert!(error.starts_with("rank 2 is build 0123456789ab of commit cafe"), "{error}");
-            assert!(error.contains(&own), "{error}");
+            parts.iter().for_each(|part| assert!(error.contains(part), "no `{part}` in {error}"));
         }
         drop(stranger.join().unwrap());
     });
@@ -225,11 +252,11 @@ fn misses_a_rank(hosts: usize) {
     let executor = shell("exit 1");
     scope(|scope| {
         scope.spawn(|| {
-            let error = follow(&executor, &second, 0.5, &NOT_CANCELLED).unwrap_err();
+            let error = follow(&executor, &CELLS, &second, 0.5, &NOT_CANCELLED).unwrap_err();
             assert!(error.to_string().contains("rank 2 did not come"), "{error}");
         });
         let start = Instant::now();
-        let error = Leader::meet(executor.clone(), first, 0.5).unwrap_err();
+        let error = Leader::meet(executor.clone(), &CELLS, first, 0.5).unwrap_err();
         assert!(error.to_string().contains("rank 2 did not come"), "{error}");
         assert!(error.is::<TryAgain>() && start.elapsed() < Duration::from_secs(5));
     });
@@ -242,9 +269,9 @@ fn a_follower_that_says_nothing_counts_as_gone() {
     let (last, second, first) = (places.remove(2), places.remove(1), places.remove(0));
     let executor = shell(&of_ranks("sleep 600"));
     scope(|scope| {
-        let follower = scope.spawn(|| follow(&executor, &second, LIMIT, &NOT_CANCELLED));
-        let silent = scope.spawn(|| stranger(&last.seat(LIMIT), Build::own()));
-        let leader = Leader::meet(executor.clone(), first, 1.0).unwrap();
+        let follower = scope.spawn(|| follow(&executor, &CELLS, &second, LIMIT, &NOT_CANCELLED));
+        let silent = scope.spawn(|| stranger(&last, Build::own(), read(&last)));
+        let leader = Leader::meet(executor.clone(), &CELLS, first, 1.0).unwrap();
         let _silent = silent.join().unwrap();
         let outcome = outcome(&leader, 3);
         assert!(failure(&outcome).starts_with("rank 2 of 3: its `runner join` has ended or does not answer"));

@@ -4,6 +4,7 @@
 mod follower;
 mod launched;
 mod leader;
+mod reading;
 mod wire;
 
 pub use follower::follow;

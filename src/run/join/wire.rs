@@ -1,20 +1,15 @@
 //! The protocol between the leader and its followers: lines of JSON on the connections of their meeting.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use nix::libc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::run::build;
-use crate::run::child_output::Line;
-use crate::train::protocol::Request;
+use crate::run::child_output::{EVENT_LINE, Line};
 use crate::words::locked;
 use crate::world::Stream;
 
@@ -22,10 +17,10 @@ use crate::world::Stream;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// The ranks cannot work together, for this reason.
-    Refused(String),
+    /// The ranks cannot work together, and what to do.
+    Refused { why: String, help: String },
     /// Start the process of a rank.
-    Start(Box<Request>),
+    Start(Start),
     /// Kill that process.
     Kill,
     /// There are no more cells.
@@ -34,18 +29,56 @@ pub enum Order {
     Alive,
 }
 
+/// What a follower cannot know by itself about a cell to start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// [`fingerprint`](super::reading::fingerprint) of the cell, which the follower has read too.
+    pub cell: String,
+    /// Bytes of device memory that the process may hold, at most what the cell's recipe says.
+    pub memory_limit: u64,
+    /// Whether one more step is recorded.
+    pub trace: bool,
+    /// Which of the start's meetings its ranks come to.
+    pub meeting: String,
+}
+
 /// From a follower.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The first message: the follower's build, host, and number on its host.
-    Here { build: Build, host: String, local: usize },
+    /// The first message.
+    Here(Here),
     /// A line that the process of its rank has printed.
     Line(Line),
     /// The last message of a cell: the process has ended with this wait status.
     Ended(i32),
     /// The follower is there.
     Alive,
+}
+
+/// Who a follower is.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Here {
+    pub build: Build,
+    /// [`Reading::fingerprint`](super::reading::Reading::fingerprint)
+    pub recipe: String,
+    /// The name of its host, and its number there.
+    pub place: (String, usize),
+}
+
+/// A message of one side.
+pub trait Message: DeserializeOwned {
+    /// Longest line of one in bytes; a longer one is none.
+    const LONGEST: u64;
+}
+
+impl Message for Order {
+    const LONGEST: u64 = 64 << 10;
+}
+
+impl Message for Report {
+    /// It may hold a line of a cell's process.
+    const LONGEST: u64 = EVENT_LINE + (64 << 10);
 }
 
 /// How often each side says that it is there.
@@ -108,36 +141,20 @@ fn send(mut stream: &Stream, message: &impl Serialize) -> io::Result<()> {
 }
 
 /// The messages of the other side, until it is gone, says nothing for too long, or sends something else.
-pub fn messages<T: DeserializeOwned>(stream: Stream) -> impl Iterator<Item = T> {
-    let lines = BufReader::new(stream).split(b'\n');
-    lines.map_while(|line| serde_json::from_slice(&line.ok()?).ok())
+pub fn messages<T: Message>(stream: Stream) -> impl Iterator<Item = T> {
+    let mut reader = BufReader::new(stream);
+    std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        reader.by_ref().take(T::LONGEST).read_until(b'\n', &mut line).ok()?;
+        serde_json::from_slice(line.strip_suffix(b"\n")?).ok()
+    })
 }
 
 /// Prepares a connection: `limit` is how long one write may take, and after which silence the other side counts as gone.
 ///
 /// # Errors
-/// When the other side is a process of another user of this host, who may know where the ranks meet.
+/// The system's.
 pub fn prepare(stream: &Stream, limit: Duration) -> io::Result<()> {
-    if let Stream::Local(stream) = stream {
-        let (own, other) = (std::fs::metadata("/proc/self")?.uid(), user(stream)?);
-        if own != other {
-            let text = format!("it is a process of user {other}, and this one of user {own}");
-            return Err(io::Error::other(text));
-        }
-    }
     stream.set_read_timeout(Some(limit.max(SILENCE)))?;
     stream.set_write_timeout(Some(limit))
-}
-
-/// The number of the user of the process at the other end.
-fn user(stream: &UnixStream) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut size = size_of_val(&peer) as libc::socklen_t;
-    // SAFETY: the borrowed `stream` keeps the descriptor open, and the system writes at most `size` bytes into `peer`, which
-    // has that size and consists of numbers, for which any bits are valid.
-    let result = unsafe {
-        let place = (&raw mut peer).cast();
-        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut size)
-    };
-    if result == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
 }
