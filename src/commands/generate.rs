@@ -241,7 +241,7 @@ impl Text {
         }
         let tokenizer = tokenizer(&args.folder)?;
         let prompts: Result<Vec<Vec<u32>>> =
-            args.prompt.iter().map(|text| tokenizer.encode(text).map_err(|e| miette!("{e}"))).collect();
+            args.prompt.iter().map(|text| tokenizer.begin(text).map_err(|e| miette!("{e}"))).collect();
         let prompts = prompts?;
         if prompts.iter().any(Vec::is_empty) {
             return Err(miette!("a prompt must not be empty"));
@@ -251,7 +251,7 @@ impl Text {
 
     fn show(&self, ids: &[u32]) -> String {
         match &self.tokenizer {
-            Some(tokenizer) => tokenizer.decode(ids),
+            Some(tokenizer) => tokenizer.plain(ids),
             None => ids.iter().join(","),
         }
     }

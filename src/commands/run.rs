@@ -25,7 +25,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub options: Options,
     /// Run every n-th cell, beginning with the i-th. With `N` alone, i comes from
-    /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID
+    /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID; a Slurm array says N itself
     #[arg(long, value_name = "I/N")]
     pub shard: Option<String>,
     /// Record one more step of each cell as a Chrome trace, for the report and for `runner profile`

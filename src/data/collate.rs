@@ -182,6 +182,7 @@ impl Collated {
         self.counts.samples += 1;
         self.counts.tokens += length;
         self.counts.squares += length * length;
+        self.counts.cut_samples += u64::from(cut > 0);
         self.counts.cut += cut as u64;
     }
 

@@ -36,7 +36,7 @@ fn rows_are_filled_up_and_predict_nothing_there() {
     assert_eq!(batch.counted(), 4);
     assert_eq!(collator.collate(&[0]).unwrap().width, 3);
     let cut = collator.collate(&[2]).unwrap();
-    assert_eq!((cut.width, cut.counts.cut, cut.counted()), (5, 2, 4));
+    assert_eq!((cut.width, cut.counts.cut, cut.counts.cut_samples, cut.counted()), (5, 2, 1, 4));
     assert_eq!(self::collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().width, 5);
 }
 
@@ -121,7 +121,8 @@ fn packed_samples_have_bounds_and_positions_of_their_own() {
     assert_eq!(segments.starts, [0, 0, 0, 0, 4, 4, 6, 6, 6, 6]);
     assert_eq!(segments.lengths, [4, 2, 4]);
     // 4 of the last sample's 7 tokens fit.
-    let counts = Counts { samples: 3, tokens: 10, cut: 3, squares: 16 + 4 + 16, ..Counts::default() };
+    let counts =
+        Counts { samples: 3, tokens: 10, cut_samples: 1, cut: 3, squares: 16 + 4 + 16, ..Counts::default() };
     assert_eq!(batch.counts, counts);
     assert_eq!(batch.labels.iter().filter(|label| **label < 0).count(), 3, "one a sample");
     let short = collator.collate(&[0]).unwrap();

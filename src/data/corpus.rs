@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use walkdir::WalkDir;
+use walkdir::{DirEntry, WalkDir};
 
-use super::documents::{ending, heading, read};
+use super::documents::{Kind, ending};
+use super::split_names::names_split;
 use super::task::Problems;
 use super::{DataError, Prompted, generated};
 use crate::words::text::few;
-
-/// Endings of the files that belong to a corpus.
-const EXTENSIONS: [&str; 4] = ["tokens", "raw", "txt", "jsonl"];
 
 /// Files that an error names.
 const MOST_NAMED: usize = 8;
@@ -31,24 +29,6 @@ pub enum Split {
 impl Split {
     /// What is held out where no split is named.
     pub const HELD_OUT: Self = Self::Valid;
-
-    /// The split that a word of a file name speaks of.
-    fn of_word(word: &str) -> Option<Self> {
-        match word {
-            "train" | "training" => Some(Self::Train),
-            "valid" | "validation" | "val" | "dev" => Some(Self::Valid),
-            "test" => Some(Self::Test),
-            _ => None,
-        }
-    }
-
-    /// The split that a path speaks of, such as `wiki.valid.tokens` or `test/a.txt`; a path that
-    /// speaks of none is for training.
-    fn of_path(path: &Path) -> Self {
-        let text = path.to_string_lossy().to_lowercase();
-        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
-        words.find_map(Self::of_word).unwrap_or(Self::Train)
-    }
 }
 
 /// Where documents come from. They are read when they are asked for.
@@ -69,31 +49,46 @@ pub enum Corpus {
 }
 
 impl Corpus {
-    /// A file, or a folder of `*.txt`, `*.tokens`, `*.raw` (WikiText) and `*.jsonl` files.
+    /// A file, or a folder of `*.txt`, `*.tokens`, `*.raw` (WikiText) and `*.jsonl` files. Hidden files and folders are no
+    /// part of a folder's text.
     ///
     /// # Errors
-    /// A path without such files.
+    /// A path without such files, and data of a split in a file that is not read.
     pub fn open(root: &Path) -> Result<Self, DataError> {
-        let mut files = Vec::new();
+        let named = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_path_buf();
         if root.is_file() {
             let name = root.file_name().map(Path::new).unwrap_or(root);
-            files.push((Split::of_path(name), root.to_path_buf()));
-        } else {
-            for entry in WalkDir::new(root).follow_links(true).sort_by_file_name() {
-                let entry = entry
-                    .map_err(|e| DataError::new(format!("cannot read the corpus {}: {e}", root.display())))?;
-                let path = entry.path();
-                if entry.file_type().is_file() && EXTENSIONS.contains(&ending(path).as_str()) {
-                    let name = path.strip_prefix(root).unwrap_or(path);
-                    files.push((Split::of_path(name), path.to_path_buf()));
+            return match Kind::from_path(root) {
+                Some(_) => {
+                    Ok(Self::Files { root: root.into(), files: vec![(Split::from_path(name), root.into())] })
                 }
+                None => Err(not_read(root)),
+            };
+        }
+        let (mut files, mut others) = (Vec::new(), Vec::new());
+        let hidden = |entry: &DirEntry| entry.depth() > 0 && entry.file_name().as_encoded_bytes()[0] == b'.';
+        for entry in
+            WalkDir::new(root).follow_links(true).sort_by_file_name().into_iter().filter_entry(|e| !hidden(e))
+        {
+            let entry = entry
+                .map_err(|e| DataError::new(format!("cannot read the corpus {}: {e}", root.display())))?;
+            let path = entry.into_path();
+            match Kind::from_path(&path) {
+                _ if !path.is_file() => {}
+                Some(_) => files.push((Split::from_path(&named(&path)), path)),
+                None if is_data(&path) => others.push(path),
+                None => {}
             }
+        }
+        // What is named as a split is meant to be read.
+        if let Some(other) = others.iter().find(|path| files.is_empty() || names_split(&named(path))) {
+            return Err(not_read(other));
         }
         if files.is_empty() {
             return Err(DataError::new(format!(
                 "{} holds no text: a corpus has files that end in .{}",
                 root.display(),
-                EXTENSIONS.join(", .")
+                Kind::ENDINGS.join(", .")
             )));
         }
         Ok(Self::Files { root: root.to_path_buf(), files })
@@ -123,11 +118,7 @@ impl Corpus {
                 let whole = |Prompted { prompt, completion }: &Prompted| format!("{prompt}{completion}");
                 Ok(problems.of(split).iter().map(whole).collect())
             }
-            Self::Files { root, files } => {
-                let of_split = files.iter().filter(|(of, _)| *of == split);
-                let documents = of_split.map(|(_, path)| read(path)).collect::<Result<Vec<_>, _>>()?.concat();
-                if documents.is_empty() { Err(no_text(root, files, split)) } else { Ok(documents) }
-            }
+            Self::Files { .. } => self.texts(split, |_, document| vec![document]),
         }
     }
 
@@ -146,24 +137,58 @@ impl Corpus {
         }
     }
 
-    /// The paragraphs of a split: its documents' lines without headings, none of them empty.
+    /// The paragraphs of a split, none of them empty: the lines of a text, without the headings of WikiText; the records of
+    /// JSON lines.
     ///
     /// # Errors
     /// As [`Corpus::documents`].
     pub fn paragraphs(&self, split: Split) -> Result<Vec<String>, DataError> {
-        let documents = self.documents(split)?;
-        Ok(match self {
-            Self::Generated { seed, .. } => generated::paragraphs(&documents, *seed, split),
-            Self::Task(_) => documents,
-            Self::Files { .. } => documents
-                .iter()
-                .flat_map(|text| text.lines())
-                .map(str::trim)
-                .filter(|line| !line.is_empty() && heading(line).is_none())
-                .map(str::to_string)
-                .collect(),
-        })
+        match self {
+            Self::Generated { seed, .. } => Ok(generated::paragraphs(&self.documents(split)?, *seed, split)),
+            Self::Task(_) => self.documents(split),
+            Self::Files { .. } => self.texts(split, Kind::paragraphs),
+        }
     }
+
+    /// What `part` makes of the documents of a split's files.
+    fn texts(&self, split: Split, part: fn(Kind, String) -> Vec<String>) -> Result<Vec<String>, DataError> {
+        let Self::Files { root, files } = self else { return Ok(Vec::new()) };
+        let mut texts = Vec::new();
+        for (_, path) in files.iter().filter(|(own, _)| *own == split) {
+            let kind = Kind::from_path(path).expect("a corpus has files of a kind");
+            texts.extend(kind.documents(path)?.into_iter().flat_map(|document| part(kind, document)));
+        }
+        if texts.is_empty() { Err(no_text(root, files, split)) } else { Ok(texts) }
+    }
+}
+
+/// Endings of files with data that a corpus cannot have, and how it can.
+const CONVERTED: [(&[&str], &str); 3] = [
+    (
+        &["json", "ndjson", "jl"],
+        "if it has an object on each line, name it .jsonl; a list has to be written so, an object on each line",
+    ),
+    (
+        &["csv", "tsv", "parquet", "arrow", "feather", "xlsx", "orc"],
+        "write its texts into a .jsonl file, {\"text\": …} on each line, or into a .txt file",
+    ),
+    (&["gz", "zst", "xz", "bz2", "zip", "tar", "tgz", "7z", "lz4"], "decompress it"),
+];
+
+/// Whether a file that is not read has data.
+fn is_data(path: &Path) -> bool {
+    CONVERTED.iter().any(|(endings, _)| endings.contains(&ending(path).as_str()))
+}
+
+fn not_read(path: &Path) -> DataError {
+    let ending = ending(path);
+    let advice = CONVERTED.iter().find(|(endings, _)| endings.contains(&ending.as_str()));
+    DataError::new(format!(
+        "{} is not read: a corpus has files that end in .{}; {}",
+        path.display(),
+        Kind::ENDINGS.join(", ."),
+        advice.map_or("if it is plain text, name it .txt", |(_, advice)| advice)
+    ))
 }
 
 /// Whether a file is not empty; also of one that cannot be asked, which reading names.
@@ -189,81 +214,5 @@ fn no_text(root: &Path, files: &[(Split, PathBuf)], split: Split) -> DataError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WIKI: &str = " \n = First article = \n \n A line . \n \n = = Section = = \n \n x = y = z \n \
-                        Another line . \n \n = Second = \n \n Text . \n";
-
-    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = folder.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        folder
-    }
-
-    #[test]
-    fn wikitext_is_split_at_titles() {
-        let folder =
-            folder(&[("wiki.valid.tokens", WIKI), ("wiki.test.tokens", " \n = Only = \n \n Text . \n")]);
-        let corpus = Corpus::open(folder.path()).unwrap();
-        let valid = corpus.documents(Split::Valid).unwrap();
-        assert_eq!(valid.len(), 2);
-        assert!(valid[0].starts_with("= First article =") && valid[0].ends_with("Another line ."));
-        assert!(valid[0].contains("= = Section = ="));
-        assert_eq!(valid[1], "= Second = \n \n Text .");
-        let paragraphs = corpus.paragraphs(Split::Valid).unwrap();
-        assert_eq!(paragraphs, ["A line .", "x = y = z", "Another line .", "Text ."]);
-        assert_eq!(corpus.documents(Split::Test).unwrap().len(), 1);
-        let message = corpus.documents(Split::Train).unwrap_err().to_string();
-        assert!(
-            message.contains("no text for \"train\"") && message.contains("wiki.train.tokens"),
-            "{message}"
-        );
-        assert!(message.contains("wiki.valid.tokens"), "{message}");
-    }
-
-    #[test]
-    fn text_files_are_documents_unless_they_mark_the_ends_of_theirs() {
-        let folder = folder(&[
-            ("b.txt", "One\n\nstory.\n"),
-            ("a.txt", "First<|endoftext|>\nSecond\n<|endoftext|>\n"),
-            ("test/c.txt", "Third"),
-            ("README.md", "not text of the corpus"),
-            ("my-val-set.txt", "Fourth"),
-        ]);
-        let corpus = Corpus::open(folder.path()).unwrap();
-        assert_eq!(corpus.documents(Split::Train).unwrap(), ["First", "Second", "One\n\nstory."]);
-        assert_eq!(corpus.documents(Split::Test).unwrap(), ["Third"]);
-        assert_eq!(corpus.documents(Split::Valid).unwrap(), ["Fourth"]);
-        let one = Corpus::open(&folder.path().join("b.txt")).unwrap();
-        assert_eq!(one.documents(Split::Train).unwrap(), ["One\n\nstory."]);
-    }
-
-    #[test]
-    fn json_lines_have_text_or_questions() {
-        let folder = folder(&[
-            ("train.jsonl", "{\"question\": \"1+1?\", \"answer\": \"2\"}\n\n{\"text\": \"T\"}\n"),
-            ("test.jsonl", "{\"text\": \"T\"}\n{\"body\": 1}"),
-        ]);
-        let corpus = Corpus::open(folder.path()).unwrap();
-        assert_eq!(corpus.documents(Split::Train).unwrap(), ["1+1?\n2", "T"]);
-        let message = corpus.documents(Split::Test).unwrap_err().to_string();
-        assert!(message.contains("test.jsonl, line 2: expected the key `text`"), "{message}");
-    }
-
-    #[test]
-    fn what_is_no_corpus_is_named() {
-        let folder = folder(&[("notes.md", "x")]);
-        let message = Corpus::open(folder.path()).unwrap_err().to_string();
-        assert!(message.contains("holds no text: a corpus has files that end in .tokens"), "{message}");
-        let message = Corpus::open(Path::new("no/such")).unwrap_err().to_string();
-        assert!(message.contains("cannot read the corpus no/such"), "{message}");
-        std::fs::write(folder.path().join("a.txt"), [0xff, 0xfe]).unwrap();
-        let message = Corpus::open(folder.path()).unwrap().documents(Split::Train).unwrap_err().to_string();
-        assert!(message.contains("a.txt"), "{message}");
-    }
-}
+#[path = "corpus_tests.rs"]
+mod tests;

@@ -1,37 +1,74 @@
-//! The documents of a file of text: JSON lines, WikiText's articles, or text with marks between documents.
+//! The documents and paragraphs of a file of text: JSON lines, WikiText's articles, or text with marks between documents.
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::DataError;
+use super::json_lines::{Record, records, utf8};
 use super::tokenizer::END_OF_TEXT;
 use crate::words::text::without_mark;
 
-/// A file's documents, none of them empty.
-///
-/// # Errors
-/// A file that cannot be read, or a line that is no document, named.
-pub fn read(path: &Path) -> Result<Vec<String>, DataError> {
-    let cannot = |e: String| DataError::new(format!("cannot read {}: {e}", path.display()));
-    let text = String::from_utf8(std::fs::read(path).map_err(|e| cannot(e.to_string()))?).map_err(|e| {
-        let valid = e.utf8_error().valid_up_to();
-        cannot(format!("byte {} is not UTF-8; convert the file to UTF-8", valid + 1))
-    })?;
-    let text = without_mark(&text);
-    let in_line = |(number, line): (usize, &str)| {
-        json_document(line)
-            .map_err(|e| DataError::new(format!("{}, line {}: {e}", path.display(), number + 1)))
-    };
-    let documents: Vec<String> = match ending(path).as_str() {
-        "jsonl" => {
-            let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-            lines.map(in_line).collect::<Result<_, _>>()?
+/// What a file of text is, which its ending says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Documents with [`END_OF_TEXT`] between them. A paragraph is a line.
+    Text,
+    /// Articles. A paragraph is a line that is no heading.
+    WikiText,
+    /// A document a line, which is one paragraph too.
+    JsonLines,
+}
+
+impl Kind {
+    /// Endings of the files that are read.
+    pub const ENDINGS: [&str; 4] = ["tokens", "raw", "txt", "jsonl"];
+
+    /// `None` for a file that is not read.
+    pub fn from_path(path: &Path) -> Option<Self> {
+        match ending(path).as_str() {
+            "txt" => Some(Self::Text),
+            "tokens" | "raw" => Some(Self::WikiText),
+            "jsonl" => Some(Self::JsonLines),
+            _ => None,
         }
-        "tokens" | "raw" => articles(text),
-        _ => text.split(END_OF_TEXT).map(str::to_string).collect(),
-    };
-    Ok(documents.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).map(str::to_string).collect())
+    }
+
+    /// A file's documents, none of them blank. White space at the beginning of a line is part of the text.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a line that is no document, named.
+    pub fn documents(self, path: &Path) -> Result<Vec<String>, DataError> {
+        let mut documents = match self {
+            Self::JsonLines => records(path, document)?,
+            Self::WikiText => {
+                let text = utf8(path)?;
+                articles(without_mark(&text)).iter().map(|article| article.trim().to_string()).collect()
+            }
+            Self::Text => {
+                let text = utf8(path)?;
+                without_mark(&text)
+                    .split(END_OF_TEXT)
+                    .map(|text| without_blank_ends(text).to_string())
+                    .collect()
+            }
+        };
+        documents.retain(|document| !document.trim().is_empty());
+        Ok(documents)
+    }
+
+    /// The paragraphs of a document, none of them blank.
+    pub fn paragraphs(self, document: String) -> Vec<String> {
+        match self {
+            Self::JsonLines => vec![document],
+            Self::WikiText => {
+                let lines = document.lines().map(str::trim);
+                lines.filter(|line| !line.is_empty() && heading(line).is_none()).map(str::to_string).collect()
+            }
+            Self::Text => {
+                let lines = document.lines().map(str::trim_end);
+                lines.filter(|line| !line.is_empty()).map(str::to_string).collect()
+            }
+        }
+    }
 }
 
 /// The ending of a path in lower case; empty without one.
@@ -40,14 +77,19 @@ pub fn ending(path: &Path) -> String {
 }
 
 /// `{ "text": … }`, or `{ "question": …, "answer": … }` one after the other.
-fn json_document(line: &str) -> Result<String, String> {
-    let value: Value = serde_json::from_str(line).map_err(|e| format!("not JSON: {e}"))?;
-    let key = |name: &str| value.get(name).and_then(Value::as_str);
-    match (key("text"), key("question"), key("answer")) {
-        (Some(text), ..) => Ok(text.to_string()),
-        (_, Some(question), Some(answer)) => Ok(format!("{question}\n{answer}")),
+fn document(record: Record) -> Result<String, String> {
+    match record {
+        Record { text: Some(text), .. } => Ok(text),
+        Record { question: Some(question), answer: Some(answer), .. } => Ok(format!("{question}\n{answer}")),
         _ => Err("expected the key `text`, or `question` and `answer`, as strings".into()),
     }
+}
+
+/// A text without its blank lines at both ends, and without white space behind its last line.
+fn without_blank_ends(text: &str) -> &str {
+    let blank = text.len() - text.trim_start().len();
+    let first = text[..blank].rfind('\n').map_or(0, |end| end + 1);
+    text[first..].trim_end()
 }
 
 /// WikiText's articles, each starting with its heading ` = Title = `.
@@ -72,6 +114,44 @@ fn is_title(line: &str) -> bool {
 }
 
 /// The text of a heading of any level.
-pub fn heading(line: &str) -> Option<&str> {
+fn heading(line: &str) -> Option<&str> {
     line.trim().strip_prefix("= ")?.strip_suffix(" =")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn documents(name: &str, text: &str) -> (Vec<String>, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let kind = Kind::from_path(&path).unwrap();
+        let documents = kind.documents(&path).unwrap();
+        (documents.clone(), documents.into_iter().flat_map(|document| kind.paragraphs(document)).collect())
+    }
+
+    #[test]
+    fn indentation_is_text() {
+        let code = "\n \n    if x:\n\treturn = x =\n\n= a =  \n";
+        let (whole, lines) = documents("a.txt", code);
+        assert_eq!(whole, ["    if x:\n\treturn = x =\n\n= a ="]);
+        assert_eq!(lines, ["    if x:", "\treturn = x =", "= a ="]);
+        let (whole, lines) = documents("b.txt", "  one<|endoftext|>\r\n  two\r\n  three\r\n<|endoftext|> \n");
+        assert_eq!(whole, ["  one", "  two\r\n  three"]);
+        assert_eq!(lines, ["  one", "  two", "  three"]);
+        // WikiText has a space before every line.
+        let (whole, lines) = documents("c.tokens", " \n = A = \n \n one . \n = = B = = \n two . \n");
+        assert_eq!(whole, ["= A = \n \n one . \n = = B = = \n two ."]);
+        assert_eq!(lines, ["one .", "two ."]);
+    }
+
+    #[test]
+    fn a_record_is_one_document_and_one_paragraph_as_it_is_written() {
+        let text = "{\"text\": \"  a\\n\\n  = b = \\n\"}\n{\"text\": \" \\n\"}\n\
+                    {\"question\": \" c?\", \"answer\": \"d\\ne\"}\n";
+        let (whole, paragraphs) = documents("a.JSONL", text);
+        assert_eq!(whole, ["  a\n\n  = b = \n", " c?\nd\ne"]);
+        assert_eq!(paragraphs, whole);
+    }
 }

@@ -54,7 +54,7 @@ impl Prompts {
     ) -> Result<Self, DataError> {
         let tokens = config.max_new_tokens;
         let prompt = |text: &String| {
-            let prompt = tokenizer.encode(text)?;
+            let prompt = tokenizer.begin(text)?;
             if prompt.is_empty() {
                 return Err(DataError::new(format!(
                     "the prompt \"{text}\" of generate.prompts has no tokens; write another text"
@@ -78,8 +78,8 @@ impl Prompts {
         Ok(Self { tokenizer: tokenizer.clone(), prompts, request })
     }
 
-    /// The text of new tokens, without the one that ended them.
-    pub fn text(&self, new: &[u32]) -> String {
-        self.tokenizer.decode(self.tokenizer.without_end(new))
+    /// The text that new tokens add to a prompt, without the one that ended them.
+    pub fn text(&self, prompt: &[u32], new: &[u32]) -> String {
+        self.tokenizer.continuation(prompt, self.tokenizer.without_end(new))
     }
 }

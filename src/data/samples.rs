@@ -39,8 +39,8 @@ pub struct Prompted {
 /// Texts of a split and what turns them into tokens.
 pub struct Samples {
     content: Content,
-    /// Behind every sample.
-    end: u32,
+    /// Fills up a batch.
+    padding: u32,
     max_length: usize,
 }
 
@@ -52,6 +52,8 @@ enum Content {
         /// Of each text in tokens, uncut.
         lengths: Vec<usize>,
         tokenizer: Box<Tokenizer>,
+        /// Behind every text.
+        end: u32,
     },
 }
 
@@ -74,7 +76,7 @@ pub struct Sample<'a> {
 }
 
 impl Samples {
-    /// Each text is followed by the end-of-text token, and cut to `max_length` tokens.
+    /// Each text is a sequence of its own, ended by the end-of-text token, and cut to `max_length` tokens.
     ///
     /// # Errors
     /// When there is no text, or the vocabulary cannot express it.
@@ -94,7 +96,7 @@ impl Samples {
         Self::build(texts, tokenizer, tokenizer.end_of_text()?, max_length, tokenize)
     }
 
-    /// Each completion is followed by the tokenizer's end token, and cut with its prompt to `max_length` tokens.
+    /// Each prompt with its completion is a sequence that the tokenizer's end token ends, cut to `max_length` tokens.
     ///
     /// # Errors
     /// A tokenizer without an end token, a prompt that leaves nothing of its completion, and text that the
@@ -116,7 +118,7 @@ impl Samples {
         tokenize: Tokenize,
     ) -> Result<Self, DataError> {
         let encoded: Vec<(Vec<u32>, usize)> =
-            texts.par_iter().map(|text| encode(text, tokenizer)).collect::<Result<_, _>>()?;
+            texts.par_iter().map(|text| encode(text, tokenizer, end)).collect::<Result<_, _>>()?;
         if let Some(i) = encoded.iter().position(|(_, prompt)| *prompt >= max_length) {
             return Err(DataError::new(format!(
                 "the prompt \"{}\" has {} tokens, and train.seq_len = {max_length} leaves nothing of its answer to \
@@ -128,19 +130,20 @@ impl Samples {
         let content = match tokenize {
             // The lengths alone are kept: how large a batch can be follows from them.
             Tokenize::EveryStep => Content::Texts {
-                lengths: encoded.iter().map(|(text, _)| text.len() + 1).collect(),
+                lengths: encoded.iter().map(|(text, _)| text.len()).collect(),
                 texts,
                 tokenizer: Box::new(tokenizer.clone()),
+                end,
             },
             Tokenize::Once => {
-                let (tokens, places) = join(encoded, end);
+                let (tokens, places) = join(encoded);
                 Content::Tokens { tokens, places }
             }
         };
-        Ok(Self { content, end, max_length })
+        Ok(Self { content, padding: end, max_length })
     }
 
-    /// Prompts alone, whose last tokens predict their classes. `end`: what fills up a batch.
+    /// Prompts alone, whose last tokens predict their classes.
     ///
     /// # Errors
     /// A prompt that is longer than `max_length`, and text that the vocabulary cannot express.
@@ -151,7 +154,7 @@ impl Samples {
     ) -> Result<Self, DataError> {
         let (mut tokens, mut places) = (Vec::new(), Vec::new());
         for text in texts {
-            let prompt = tokenizer.encode(&text.prompt)?;
+            let prompt = tokenizer.begin(&text.prompt)?;
             if prompt.len() > max_length {
                 return Err(DataError::new(format!(
                     "\"{}\" has {} tokens, and a classifier reads it whole; make train.seq_len = {max_length} larger",
@@ -164,17 +167,18 @@ impl Samples {
             places.push(Place { end: tokens.len(), prompt: prompt.len(), class });
         }
         let content = Content::Tokens { tokens, places };
-        Ok(Self { content, end: tokenizer.require_eos()?, max_length })
+        Ok(Self { content, padding: tokenizer.require_eos()?, max_length })
     }
 
-    /// Texts joined, each followed by the end-of-text token, and cut into [`blocks`](Self::blocks).
+    /// Texts joined, each a sequence that the end-of-text token ends, and cut into [`blocks`](Self::blocks).
     ///
     /// # Errors
     /// As [`Samples::blocks`], and when the vocabulary cannot express a text.
     pub fn joined(texts: &[String], tokenizer: &Tokenizer, length: usize) -> Result<Self, DataError> {
-        let encoded =
-            texts.par_iter().map(|text| Ok((tokenizer.encode(text)?, 0))).collect::<Result<_, _>>()?;
-        Self::blocks(join(encoded, tokenizer.end_of_text()?).0, length)
+        let end = tokenizer.end_of_text()?;
+        let encoded: Vec<(Vec<u32>, usize)> =
+            texts.par_iter().map(|text| tokenizer.sequence("", text, end)).collect::<Result<_, _>>()?;
+        Self::blocks(join(encoded).0, length)
     }
 
     /// Blocks of `length` tokens, one after the other. What is left over after the last whole block is
@@ -194,7 +198,7 @@ impl Samples {
         tokens.truncate(count * length);
         let places = (1..=count).map(|block| Place { end: block * length, prompt: 0, class: None }).collect();
         // No block is filled up.
-        Ok(Self { content: Content::Tokens { tokens, places }, end: 0, max_length: length })
+        Ok(Self { content: Content::Tokens { tokens, places }, padding: 0, max_length: length })
     }
 
     /// Number of samples.
@@ -208,7 +212,7 @@ impl Samples {
 
     /// The token that fills up a batch: nothing is predicted at it, and no other token sees it.
     pub fn padding(&self) -> u32 {
-        self.end
+        self.padding
     }
 
     /// The length of every sample in tokens, cut.
@@ -236,9 +240,8 @@ impl Samples {
                 let length = end - start;
                 (Cow::from(&tokens[start..][..length.min(self.max_length)]), prompt, class, length)
             }
-            Content::Texts { texts, tokenizer, .. } => {
-                let (mut tokens, prompt) = encode(&texts[index], tokenizer)?;
-                tokens.push(self.end);
+            Content::Texts { texts, tokenizer, end, .. } => {
+                let (mut tokens, prompt) = encode(&texts[index], tokenizer, *end)?;
                 let length = tokens.len();
                 tokens.truncate(self.max_length);
                 (tokens.into(), prompt, None, length)
@@ -249,22 +252,16 @@ impl Samples {
     }
 }
 
-/// A text's tokens, and how many of them are its prompt. Prompt and completion are tokenised apart: generation reads
-/// the prompt alone.
-fn encode(text: &Prompted, tokenizer: &Tokenizer) -> Result<(Vec<u32>, usize), DataError> {
-    let mut tokens = tokenizer.encode(&text.prompt)?;
-    let prompt = tokens.len();
-    tokens.extend(tokenizer.encode(&text.completion)?);
-    Ok((tokens, prompt))
+/// The tokens of a whole sample, and how many of them are its prompt.
+fn encode(text: &Prompted, tokenizer: &Tokenizer, end: u32) -> Result<(Vec<u32>, usize), DataError> {
+    tokenizer.sequence(&text.prompt, &text.completion, end)
 }
 
-/// The tokens of all texts, each followed by `end`, and where each one ends. With each text comes the length of its
-/// prompt.
-fn join(texts: Vec<(Vec<u32>, usize)>, end: u32) -> (Vec<u32>, Vec<Place>) {
+/// The tokens of all samples, and where each one ends. With each sample comes the length of its prompt.
+fn join(samples: Vec<(Vec<u32>, usize)>) -> (Vec<u32>, Vec<Place>) {
     let (mut tokens, mut places) = (Vec::new(), Vec::new());
-    for (text, prompt) in texts {
-        tokens.extend(text);
-        tokens.push(end);
+    for (sample, prompt) in samples {
+        tokens.extend(sample);
         places.push(Place { end: tokens.len(), prompt, class: None });
     }
     (tokens, places)

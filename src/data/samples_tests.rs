@@ -40,7 +40,7 @@ fn samples_are_the_same_whenever_they_are_tokenised() {
 }
 
 #[test]
-fn a_prompt_is_tokenised_apart_and_must_leave_something_to_learn() {
+fn a_prompt_is_given_and_must_leave_something_to_learn() {
     let text = |prompt: &str| Prompted { prompt: prompt.into(), completion: "de".into() };
     let tokenizer = Tokenizer::train(&[], 257).unwrap();
     for tokenize in [Tokenize::Once, Tokenize::EveryStep] {

@@ -1,5 +1,8 @@
 //! [`Tokenizer`]: text to tokens and back, read from `tokenizer.json` or trained on a corpus.
 
+mod sentencepiece;
+mod sequence;
+
 use std::path::{Path, PathBuf};
 
 use itertools::Itertools;
@@ -7,9 +10,11 @@ use serde_json::Value;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{AddedToken, Tokenizer as Inner};
+use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer as Inner};
 
 use super::DataError;
+use sentencepiece::place_first_space;
+use sequence::added_by;
 
 /// Stands for a token that the vocabulary does not have.
 const UNKNOWN: &str = "\u{fffd}";
@@ -20,17 +25,23 @@ pub const MIN_VOCAB_SIZE: usize = 257;
 /// Beside `tokenizer.json`: which token ends a text. The second is read where the first does not say.
 const SPECIAL_TOKENS: [&str; 2] = ["tokenizer_config.json", "generation_config.json"];
 
-/// A vocabulary and its rules, with the tokens that end a text.
+/// A vocabulary and its rules, with the tokens that begin and end a text.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
+    /// Without its post-processor: what that one adds to a text stands in `before` and `behind`.
     inner: Inner,
+    /// Special tokens at the beginning of every sequence, such as Llama's `<|begin_of_text|>`.
+    before: Vec<u32>,
+    /// Special tokens at the end of every sequence.
+    behind: Vec<u32>,
     /// The first is the one that a text is trained with.
     ends: Vec<u32>,
 }
 
 impl Tokenizer {
     /// Reads `tokenizer.json`, or the one in a folder. The token that ends a text comes from `tokenizer_config.json` in its
-    /// folder, more from `generation_config.json`; without any `<|endoftext|>` ends.
+    /// folder, more from `generation_config.json`; without any `<|endoftext|>` ends. What begins a sequence is decided by the
+    /// file's post-processor alone, as in transformers 5: `add_bos_token` of `tokenizer_config.json` changes nothing.
     ///
     /// # Errors
     /// A missing or damaged file.
@@ -47,8 +58,13 @@ impl Tokenizer {
         // A saved tokenizer may cut or pad texts, which a training corpus must not be.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| DataError::new(e.to_string()))?;
-        let mut tokenizer = Self { inner, ends: Vec::new() };
-        tokenizer.ends = tokenizer.ends_by(&path.parent().map(Path::to_path_buf).unwrap_or_default())?;
+        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        place_first_space(&mut inner, &read_json(&folder.join(SPECIAL_TOKENS[0]))?).map_err(unreadable)?;
+        let [before, behind] = added_by(inner.get_post_processor())?;
+        // It also trims the offsets of tokens, which find the end of a prompt.
+        inner.with_post_processor(None::<PostProcessorWrapper>);
+        let mut tokenizer = Self { inner, before, behind, ends: Vec::new() };
+        tokenizer.ends = tokenizer.ends_by(&folder)?;
         if tokenizer.ends.is_empty() {
             tokenizer.ends.extend(tokenizer.id(END_OF_TEXT));
         }
@@ -92,7 +108,7 @@ impl Tokenizer {
         inner
             .train(&mut TrainerWrapper::from(trainer), documents.iter())
             .map_err(|e| DataError::new(format!("cannot train a tokenizer: {e}")))?;
-        let mut tokenizer = Self { inner, ends: Vec::new() };
+        let mut tokenizer = Self { inner, before: Vec::new(), behind: Vec::new(), ends: Vec::new() };
         tokenizer.ends.extend(tokenizer.id(END_OF_TEXT));
         Ok(tokenizer)
     }
@@ -122,17 +138,24 @@ impl Tokenizer {
     /// # Errors
     /// When the vocabulary cannot express the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let encoding = self.inner.encode_fast(text, false);
-        let encoding = encoding.map_err(|e| DataError::new(format!("cannot encode a text: {e}")))?;
-        Ok(encoding.get_ids().to_vec())
+        Ok(self.inner.encode_fast(text, false).map_err(unreadable)?.get_ids().to_vec())
     }
 
     /// The text of tokens, special ones included. A token outside of the vocabulary, which a model with more rows can
     /// generate, is �.
     pub fn decode(&self, tokens: &[u32]) -> String {
+        self.text(tokens, false)
+    }
+
+    /// The text of tokens without the special ones, as transformers' `decode` gives it with `skip_special_tokens`.
+    pub fn plain(&self, tokens: &[u32]) -> String {
+        self.text(tokens, true)
+    }
+
+    fn text(&self, tokens: &[u32], plain: bool) -> String {
         let is_known = |token: &u32| self.inner.id_to_token(*token).is_some();
         let text =
-            |known: &[u32]| self.inner.decode(known, false).unwrap_or_else(|_| UNKNOWN.repeat(known.len()));
+            |known: &[u32]| self.inner.decode(known, plain).unwrap_or_else(|_| UNKNOWN.repeat(known.len()));
         tokens
             .chunk_by(|a, b| is_known(a) == is_known(b))
             .map(|run| if is_known(&run[0]) { text(run) } else { UNKNOWN.repeat(run.len()) })
@@ -141,8 +164,9 @@ impl Tokenizer {
 
     /// Rows that an embedding needs: one more than the largest token.
     pub fn vocab_size(&self) -> usize {
+        let added = self.before.iter().chain(&self.behind).copied();
         let vocab = self.inner.get_vocab(true);
-        vocab.into_values().max().map_or(0, |largest| largest as usize + 1)
+        vocab.into_values().chain(added).max().map_or(0, |largest| largest as usize + 1)
     }
 
     /// The tokens that end a generated text; the first is [`eos`](Self::eos).
@@ -213,6 +237,10 @@ impl Tokenizer {
     }
 }
 
+fn unreadable(error: tokenizers::Error) -> DataError {
+    DataError::new(format!("cannot encode a text: {error}"))
+}
+
 /// The tokens that end a text by `eos_token_id` of a model folder's `generation_config.json`, or of its `config.json` where that
 /// file is not there.
 ///
@@ -238,94 +266,4 @@ fn read_json(path: &Path) -> Result<Value, DataError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn texts() -> Vec<String> {
-        let sentence = |i: usize| format!("The {i}th fox jumps over {} lazy dogs, doesn't it?\n", i * 7);
-        (0..200).map(sentence).collect()
-    }
-
-    #[test]
-    fn trains_encodes_and_decodes() {
-        let tokenizer = Tokenizer::train(&texts(), 300).unwrap();
-        assert_eq!(tokenizer.vocab_size(), 300);
-        for text in ["The fox jumps.", "  two  spaces\n\n", "naïve 東京 🦊", ""] {
-            let tokens = tokenizer.encode(text).unwrap();
-            assert_eq!(tokenizer.decode(&tokens), text);
-        }
-        assert!(tokenizer.encode("jumps over").unwrap().len() < "jumps over".len());
-        let end = tokenizer.end_of_text().unwrap();
-        assert_eq!(tokenizer.encode("a<|endoftext|>").unwrap().last(), Some(&end));
-        let fox = tokenizer.encode("fox").unwrap();
-        let unknown = [&fox[..], &[300, 4000], &fox[..]].concat();
-        assert_eq!(tokenizer.decode(&unknown), "fox��fox");
-    }
-
-    #[test]
-    fn training_is_deterministic_and_survives_saving() {
-        let folder = tempfile::tempdir().unwrap();
-        let tokenizer = Tokenizer::train(&texts(), 400).unwrap();
-        let path = tokenizer.save(folder.path()).unwrap();
-        let saved = std::fs::read_to_string(&path).unwrap();
-        for _ in 0..5 {
-            let again = Tokenizer::train(&texts(), 400).unwrap();
-            assert_eq!(again.inner.to_string(false).unwrap(), saved);
-        }
-        for path in [path.as_path(), folder.path()] {
-            let loaded = Tokenizer::load(path).unwrap();
-            assert_eq!(loaded.encode(&texts()[9]).unwrap(), tokenizer.encode(&texts()[9]).unwrap());
-            assert_eq!(loaded.eos(), tokenizer.eos());
-        }
-    }
-
-    #[test]
-    fn special_tokens_come_from_the_files_beside_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let tokenizer = Tokenizer::train(&texts(), 300).unwrap();
-        tokenizer.save(folder.path()).unwrap();
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("generation_config.json", r#"{ "eos_token_id": [5, 6] }"#);
-        let loaded = Tokenizer::load(folder.path()).unwrap();
-        assert_eq!(loaded.ends(), [5, 6]);
-        assert_eq!([[9, 5], [9, 6]].map(|text| loaded.without_end(&text).to_vec()), [[9], [9]]);
-        assert_eq!(loaded.without_end(&[9, 7]), [9, 7]);
-        write("tokenizer_config.json", r#"{ "eos_token": { "content": "!" } }"#);
-        let loaded = Tokenizer::load(folder.path()).unwrap();
-        assert_eq!(loaded.ends(), [tokenizer.id("!").unwrap(), 5, 6]);
-        assert_eq!(loaded.end_of_text().unwrap(), tokenizer.eos().unwrap());
-        write("tokenizer_config.json", r#"{ "eos_token": "<none>" }"#);
-        let message = Tokenizer::load(folder.path()).unwrap_err().to_string();
-        assert!(message.contains("eos_token \"<none>\" is not in tokenizer.json"), "{message}");
-    }
-
-    /// Qwen2's rule for words has a look-ahead, which not every engine of regular expressions knows.
-    #[test]
-    fn reads_the_word_rule_of_qwen2() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Tokenizer::train(&texts(), 300).unwrap().save(folder.path()).unwrap();
-        let mut saved = read_json(&path).unwrap();
-        let words = [
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
-            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        ]
-        .concat();
-        saved["pre_tokenizer"] = serde_json::json!({ "type": "Sequence", "pretokenizers": [
-            { "type": "Split", "pattern": { "Regex": words }, "behavior": "Isolated", "invert": false },
-            { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false },
-        ] });
-        std::fs::write(&path, saved.to_string()).unwrap();
-        let tokenizer = Tokenizer::load(&path).unwrap();
-        let text = "It's 1234  foxes:\n\n  naïve!";
-        assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
-    }
-
-    #[test]
-    fn what_is_no_tokenizer_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(Tokenizer::load(folder.path()).unwrap_err().to_string().contains("there is no"));
-        std::fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
-        assert!(Tokenizer::load(folder.path()).unwrap_err().to_string().contains("is not a tokenizer"));
-        assert!(Tokenizer::train(&[], 100).unwrap_err().to_string().contains("at least 257"));
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Samples;
+use crate::words::text::percent;
 
 /// The size of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +14,9 @@ pub struct Counts {
     /// Real tokens.
     pub tokens: u64,
     pub padding: u64,
+    /// Samples of which a part is cut off. Saved states of earlier versions have no number of them.
+    #[serde(default)]
+    pub cut_samples: u64,
     /// Tokens of its samples beyond the largest length or the end of a packed sequence.
     pub cut: u64,
     /// The sum of the samples' squared lengths, in proportion to the work of attention.
@@ -25,6 +29,7 @@ impl std::ops::AddAssign for Counts {
         self.dropped_samples += other.dropped_samples;
         self.tokens += other.tokens;
         self.padding += other.padding;
+        self.cut_samples += other.cut_samples;
         self.cut += other.cut;
         self.squares += other.squares;
     }
@@ -51,6 +56,9 @@ pub struct Loading {
     pub step_tokens: Vec<u64>,
     /// Tokens that fill batches up.
     pub padding_tokens: u64,
+    /// Samples of which a part was cut off; rows of earlier versions do not say.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cut_samples: Option<u64>,
     /// Tokens of samples beyond `train.seq_len` or the end of a packed sequence.
     pub cut_tokens: u64,
     /// Seconds each step waited for its batch to be ready on the host.
@@ -71,6 +79,7 @@ impl Loading {
             dropped_samples: sum(|c| c.dropped_samples),
             step_tokens: loads.iter().map(|load| load.counts.tokens).collect(),
             padding_tokens: sum(|c| c.padding),
+            cut_samples: Some(sum(|c| c.cut_samples)),
             cut_tokens: sum(|c| c.cut),
             stall: Samples::new(loads.iter().map(|load| load.stall).collect()),
             largest_batch: None,
@@ -87,6 +96,35 @@ impl Loading {
         self.padding_tokens as f64 / (self.padding_tokens + self.tokens()).max(1) as f64
     }
 
+    /// The tokens that were cut off, among all of the samples.
+    pub fn cut_share(&self) -> f64 {
+        self.cut_tokens as f64 / (self.cut_tokens + self.tokens()).max(1) as f64
+    }
+
+    /// The samples that were left out, among all.
+    pub fn dropped_share(&self) -> f64 {
+        self.dropped_samples as f64 / (self.dropped_samples + self.samples).max(1) as f64
+    }
+
+    /// What was not trained on, in words; empty where that is nothing.
+    pub fn lost(&self) -> String {
+        let mut parts = Vec::new();
+        if self.cut_tokens > 0 {
+            let of_samples = self.cut_samples.map(|cut| format!("{cut} of {} samples cut, ", self.samples));
+            parts.push(format!(
+                "{}{} of their tokens lost",
+                of_samples.unwrap_or_default(),
+                percent(self.cut_share())
+            ));
+        }
+        if self.dropped_samples > 0 {
+            let all = self.dropped_samples + self.samples;
+            let share = percent(self.dropped_share());
+            parts.push(format!("{} of {all} samples dropped, {share}", self.dropped_samples));
+        }
+        parts.join("; ")
+    }
+
     /// The share of the run in which the training loop waited for batches.
     pub fn stall_share(&self) -> f64 {
         self.stall.seconds.iter().sum::<f64>() / self.run_seconds
@@ -100,10 +138,25 @@ mod tests {
     #[test]
     fn shares_by_hand() {
         let load = |tokens, padding, stall| Load {
-            counts: Counts { samples: 2, tokens, padding, ..Counts::default() },
+            counts: Counts {
+                samples: 2,
+                dropped_samples: 3,
+                tokens,
+                padding,
+                cut_samples: 1,
+                cut: 25,
+                squares: 0,
+            },
             stall,
         };
         let loading = Loading::new(4.0, &[load(60, 40, 0.5), load(90, 10, 0.1)]);
+        assert_eq!((loading.cut_share(), loading.dropped_share()), (0.25, 0.6));
+        assert_eq!(
+            loading.lost(),
+            "2 of 4 samples cut, 25 % of their tokens lost; 6 of 10 samples dropped, 60 %"
+        );
+        let whole = Load { counts: Counts { samples: 2, tokens: 9, ..Counts::default() }, stall: 0.0 };
+        assert_eq!(Loading::new(4.0, &[whole]).lost(), "");
         assert_eq!((loading.samples, loading.tokens()), (4, 150));
         assert_eq!((loading.padding_share(), loading.stall_share()), (0.25, 0.15));
     }

@@ -122,7 +122,7 @@ mod tests {
         let table = comparison.table("loading").expect("a table");
         let cells: Vec<&str> = table.rows[1].iter().map(String::as_str).collect();
         assert_eq!(&cells[..7], ["packed", "990 ms", "0.50x", "1", "990", "1,000", "1 %"]);
-        assert_eq!(&cells[9..], ["0", "7"]);
+        assert_eq!(&cells[9..], ["0", "1", "7", "0.7 %"]);
         let sentences = sentences(&comparison);
         assert!(
             sentences[0].starts_with("Padded trained on 1000 real tokens in 2.00 s: 50 %"),

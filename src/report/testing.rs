@@ -157,6 +157,7 @@ pub fn loading_row(cell: &Cell, run_seconds: f64, tokens: &[u64], padding: u64, 
             samples: 4,
             tokens,
             padding: if i == 0 { padding } else { 0 },
+            cut_samples: u64::from(i == 0 && cut > 0),
             cut: if i == 0 { cut } else { 0 },
             ..Counts::default()
         },

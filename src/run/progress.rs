@@ -6,7 +6,7 @@ use itertools::Itertools;
 use rayon::prelude::*;
 
 use super::bars::Bars;
-use crate::measure::Samples;
+use crate::measure::{Loading, Samples};
 use crate::recipe::{Cell, Recipe, keys};
 use crate::row::Row;
 use crate::train::protocol::Advance;
@@ -93,7 +93,9 @@ pub(super) fn ended(cell: &Label, row: &Row) -> String {
             let phases: Vec<String> = phases.iter().filter_map(|(name, s)| Some(of(name, (*s)?))).collect();
             let times = if phases.is_empty() { of("step", &m.step) } else { phases.join(", ") };
             let unsaved: String = m.unsaved.iter().map(|why| format!("; but {why}")).collect();
-            format!("{cell}: {times}, peak {}{unsaved}", Bytes(m.memory.live_peak))
+            let lost = m.loading.as_ref().map(Loading::lost).filter(|lost| !lost.is_empty());
+            let lost = lost.map_or(String::new(), |lost| format!("; {lost}"));
+            format!("{cell}: {times}, peak {}{lost}{unsaved}", Bytes(m.memory.live_peak))
         }
         // The row has the whole reason.
         None => {

@@ -109,6 +109,40 @@ fn loading_changes_no_loss() {
 }
 
 #[test]
+fn records_are_samples_and_what_is_cut_of_them_is_said() {
+    let grid = SAMPLERS.find("[[grid]]").unwrap();
+    let own = "corpus = \"texts\"\nvocab_size = 257\nsampler = \"standard\"";
+    let recipe = SAMPLERS[..grid]
+        .replace("corpus = \"generated\"\nsize = \"10 KiB\"\nvocab_size = 300", own)
+        .replace("seq_len = 256", "seq_len = 8");
+    let place = Place::new(&recipe);
+    std::fs::create_dir_all(place.path().join("texts/.git")).unwrap();
+    // 6, 14 and 4 tokens with their ends; a token is a byte.
+    place.write(
+        "texts/train.jsonl",
+        "{\"text\": \"ab\\ncd\"}\n{\"question\": \"efg?\", \"answer\": \"hij\\n\\nklm\"}\n{\"text\": \"  x\"}\n",
+    );
+    place.write("texts/eval.jsonl", "{\"text\": \"held out\"}\n");
+    place.write("texts/.git/train.txt", "hidden\n");
+    let said = "1 of 3 samples cut, 25 % of their tokens lost";
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured", said]);
+    let loading = &place.rows()[0]["measurement"]["loading"];
+    let numbers = ["samples", "cut_samples", "cut_tokens"].map(|key| loading[key].as_u64());
+    assert_eq!((numbers, &loading["step_tokens"]), ([Some(3), Some(1), Some(6)], &serde_json::json!([18])));
+    // One file follows the same rules.
+    for (file, corpus, parts) in [
+        ("a.json", "a.json", ["a.json is not read", "name it .jsonl"]),
+        ("texts/eval.jsonl", "texts/eval.jsonl", ["no text for \"train\"", "data.train_split"]),
+        ("texts/valid.csv", "texts", ["valid.csv is not read", "{\"text\": …} on each line"]),
+    ] {
+        place.write(file, "{\"text\": \"held out\"}\n");
+        let named = recipe.replace("corpus = \"texts\"", &format!("corpus = \"{corpus}\""));
+        place.write("recipe.toml", &named);
+        place.runner(&["check", "recipe.toml"]).exits(2).says(&parts);
+    }
+}
+
+#[test]
 fn keys_without_effect_are_refused_with_their_place() {
     let refused = |from: &str, to: &str, parts: &[&str]| {
         assert!(SAMPLERS.contains(from), "{from}");

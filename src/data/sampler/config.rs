@@ -20,7 +20,7 @@ section! {
     /// How samples of unequal length become batches.
     #[derive(Copy, Eq)]
     pub struct SamplerConfig: Section::but("data", "sampler", &["blocks"]) => {
-        /// What a sample of the corpus is; a paragraph is a line.
+        /// What a sample of a text file is; a paragraph is a line. A record of JSON lines is one sample always.
         pub samples: SampleUnit =
             Key::size(Values::Words(&["paragraphs", "documents"])).default(Word("paragraphs")),
         /// Whether the largest batch of an epoch comes first, so that a lack of memory shows early.

@@ -3,7 +3,7 @@
 
 use rand::seq::IndexedRandom;
 
-use super::answer::{MARK, Number, answered, final_number};
+use super::answer::{Answer, MARK, answered, expected};
 use super::{Problems, Task};
 use crate::data::{DataError, Prompted, Split, Tokenizer, random_stream};
 
@@ -36,7 +36,7 @@ pub struct Question {
     pub answer: String,
     /// With the examples, in tokens.
     pub prompt: Vec<u32>,
-    number: Option<Number>,
+    expected: Option<Answer>,
 }
 
 impl Exam {
@@ -66,7 +66,7 @@ impl Exam {
             .map(|Prompted { prompt, completion }| format!("{prompt}{completion}\n\n"))
             .collect();
         let question = |problem: &Prompted| {
-            let prompt = tokenizer.encode(&format!("{before}{}", problem.prompt))?;
+            let prompt = tokenizer.begin(&format!("{before}{}", problem.prompt))?;
             if prompt.len() + max_new_tokens > context {
                 return Err(DataError::new(format!(
                     "the prompt of \"{}\" has {} tokens with its {examples} examples, and task.max_new_tokens = \
@@ -80,7 +80,7 @@ impl Exam {
                 text: problem.prompt.clone(),
                 answer: problem.completion.clone(),
                 prompt,
-                number: final_number(&problem.completion),
+                expected: expected(&problem.completion).ok(),
             })
         };
         let asked = task.evaluate_generation.unwrap_or_default();
@@ -115,9 +115,9 @@ impl Exam {
         self.length(&text) < text.len()
     }
 
-    /// The text of an answer, up to where it stops.
-    pub fn text(&self, answer: &[u32]) -> String {
-        let mut text = self.tokenizer.decode(self.tokenizer.without_end(answer));
+    /// The text that an answer adds to its prompt, up to where it stops.
+    pub fn text(&self, prompt: &[u32], answer: &[u32]) -> String {
+        let mut text = self.tokenizer.continuation(prompt, self.tokenizer.without_end(answer));
         text.truncate(self.length(&text));
         text
     }
@@ -137,7 +137,8 @@ impl Exam {
 impl Question {
     /// Whether a text comes to the answer's number.
     pub fn is_right(&self, text: &str) -> bool {
-        self.number.is_some() && answered(text) == self.number
+        let given = answered(text);
+        self.expected.as_ref().zip(given).is_some_and(|(expected, given)| expected.equals(&given))
     }
 }
 
@@ -196,11 +197,11 @@ mod tests {
         {
             let ids = ids(text);
             assert!((1..=ids.len()).any(|length| exam.stops(&ids[..length])), "{text}");
-            assert_eq!(exam.text(&ids), cut);
+            assert_eq!(exam.text(&[], &ids), cut);
         }
         for text in ["7+8+0=15\n#### 85", "####\n", "1\n2", ""] {
             assert!((0..=ids(text).len()).all(|length| !exam.stops(&ids(text)[..length])), "{text}");
-            assert_eq!(exam.text(&[ids(text), exam.tokenizer.ends().to_vec()].concat()), text);
+            assert_eq!(exam.text(&[], &[ids(text), exam.tokenizer.ends().to_vec()].concat()), text);
         }
         let question = &exam.sets[0].questions[0];
         assert!(

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use serde::Deserialize;
 
-use super::answer::final_number;
+use super::answer::expected;
 use super::{Method, Problems};
+use crate::data::json_lines::{Record, records};
 use crate::data::{DataError, Prompted};
 use crate::words::section::section;
-use crate::words::text::without_mark;
 use crate::words::values::Values;
 use crate::words::{Key, Section};
 
@@ -30,13 +29,6 @@ section! {
         /// Folder with train.jsonl and test.jsonl.
         pub path: PathBuf = Key::size(Values::Text).called("problems"),
     }
-}
-
-/// A line of a file.
-#[derive(Deserialize)]
-struct Line {
-    question: String,
-    answer: String,
 }
 
 impl Method for Gsm8k {
@@ -72,25 +64,22 @@ impl Method for Gsm8k {
 
 /// The problems of a file, one a line.
 fn read(path: &Path) -> Result<Vec<Prompted>, DataError> {
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        DataError::new(format!(
-            "cannot read {}: {e}; task.path names a folder with {TRAIN} and {TEST}",
-            path.display()
-        ))
-    })?;
-    let problem = |(number, line): (usize, &str)| {
-        let wrong = |what: &str| DataError::new(format!("{}, line {}: {what}", path.display(), number + 1));
-        let Line { question, answer } = serde_json::from_str(line)
-            .map_err(|e| wrong(&format!("a problem is {{ \"question\": …, \"answer\": … }}: {e}")))?;
-        if final_number(&answer).is_none() {
-            return Err(wrong("the answer does not end with a line \"#### number\""));
-        }
+    if !path.exists() {
+        let path = path.display();
+        return Err(DataError::new(format!(
+            "there is no {path}; task.path names a folder with {TRAIN} and {TEST}"
+        )));
+    }
+    records(path, |record| {
+        let Record { question: Some(question), answer: Some(answer), .. } = record else {
+            return Err("a problem is {\"question\": …, \"answer\": …}, both of them strings".into());
+        };
+        expected(&answer)?;
         Ok(Prompted {
             prompt: format!("Question: {}\nAnswer:", question.trim()),
             completion: format!(" {}", answer.trim()),
         })
-    };
-    without_mark(&text).lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(problem).collect()
+    })
 }
 
 #[cfg(test)]
@@ -118,7 +107,7 @@ mod tests {
         assert_eq!(all, other.train, "every problem is in one part");
         let problem = &published[0];
         assert!(problem.prompt.starts_with("Question: ") && problem.prompt.ends_with("?\nAnswer:"));
-        assert!(problem.completion.starts_with(' ') && final_number(&problem.completion).is_some());
+        assert!(problem.completion.starts_with(' ') && expected(&problem.completion).is_ok());
     }
 
     #[test]
@@ -134,14 +123,15 @@ mod tests {
         let at = |message: String, part: &str| {
             assert!(message.contains("train.jsonl, line 21: ") && message.contains(part), "{message}");
         };
-        at(line("{\"question\": \"2 + 2?\"}"), "missing field `answer`");
+        at(line("{\"question\": \"2 + 2?\"}"), "both of them strings");
         at(
             line("{\"question\": \"2 + 2?\", \"answer\": \"It is 4.\"}"),
             "does not end with a line \"#### number\"",
         );
-        at(line("2 + 2?"), "a problem is { \"question\"");
+        at(line("2 + 2?"), "no JSON object");
+        at(line("{\"question\": \"How far?\", \"answer\": \"#### 5 km\"}"), "behind #### stands \"5 km\"");
         assert!(message("").contains("has 0 problems; a split in 90/5/5 needs 20"));
-        assert!(message(&good).contains("cannot read") && message(&good).contains("test.jsonl"));
+        assert!(message(&good).contains("there is no") && message(&good).contains("test.jsonl"));
         std::fs::write(folder.path().join(TEST), "\n").unwrap();
         assert!(message(&good).contains("test.jsonl has no problems"));
     }

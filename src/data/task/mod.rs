@@ -4,6 +4,7 @@
 mod answer;
 mod exam;
 mod gsm8k;
+mod number;
 mod sums;
 mod topics;
 
@@ -11,7 +12,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use answer::Number;
 pub use exam::{Exam, Question, Questions, beginning};
 pub use gsm8k::Gsm8k;
 pub use sums::{LastLine, Sums};

@@ -36,7 +36,7 @@ impl<N: Build> Training<'_, N> {
         let written = prompts.prompts.iter().zip(results).map(|((prompt, tokens), result)| Continuation {
             step,
             prompt: prompt.clone(),
-            text: prompts.text(&result[tokens.len()..]),
+            text: prompts.text(tokens, &result[tokens.len()..]),
         });
         let written: Vec<Continuation> = written.collect();
         self.results.continuations.extend(written);
@@ -88,7 +88,7 @@ impl<N: Build> Training<'_, N> {
             all.seconds += start.elapsed().as_secs_f64();
             for (question, result) in questions.iter().zip(results) {
                 let new = &result[question.prompt.len()..];
-                let given = exam.text(new);
+                let given = exam.text(&question.prompt, new);
                 let right = question.is_right(&given);
                 all.tokens += new.len() as u64;
                 all.right += usize::from(right);

@@ -1,0 +1,58 @@
+//! Sequences: a text with the special tokens around it, a prompt and what follows it.
+
+use tokenizers::{Encoding, PostProcessor, PostProcessorWrapper, Token};
+
+use super::{Tokenizer, unreadable};
+use crate::data::DataError;
+
+impl Tokenizer {
+    /// The tokens of a text at the beginning of a sequence that goes on, as a prompt does: with the special tokens that begin
+    /// a sequence, and without those that end one.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot express the text.
+    pub fn begin(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        Ok([&self.before[..], &self.encode(text)?].concat())
+    }
+
+    /// The tokens of a whole sequence, and how many of them are given: those before `completion`. Both texts are tokenised as
+    /// one, so that nothing stands between them; a token that reaches from the prompt into the completion is not given. The
+    /// sequence ends with `end`, behind what the tokenizer itself puts there.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot express the text.
+    pub fn sequence(&self, prompt: &str, completion: &str, end: u32) -> Result<(Vec<u32>, usize), DataError> {
+        let (tokens, given) = match prompt.len() {
+            0 => (self.encode(completion)?, 0),
+            length => {
+                let whole = self.inner.encode([prompt, completion].concat(), false).map_err(unreadable)?;
+                let given = whole.get_offsets().iter().take_while(|(_, end)| *end <= length).count();
+                (whole.get_ids().to_vec(), self.before.len() + given)
+            }
+        };
+        let mut sequence = [&self.before[..], &tokens, &self.behind].concat();
+        // The tokenizer may end a sequence itself.
+        if !self.behind.last().is_some_and(|last| *last == end || self.ends.contains(last)) {
+            sequence.push(end);
+        }
+        Ok((sequence, given))
+    }
+
+    /// What new tokens add to the text of those before them: a decoder may leave out the space that a text begins with, but
+    /// not one within.
+    pub fn continuation(&self, before: &[u32], new: &[u32]) -> String {
+        let whole = self.decode(&[before, new].concat());
+        whole.strip_prefix(&self.decode(before)).map_or_else(|| self.decode(new), str::to_string)
+    }
+}
+
+/// The special tokens that a post-processor puts before a text, and behind it.
+pub(super) fn added_by(processor: Option<&PostProcessorWrapper>) -> Result<[Vec<u32>; 2], DataError> {
+    let Some(processor) = processor else { return Ok([Vec::new(), Vec::new()]) };
+    let text = Encoding::from_tokens(vec![Token::new(0, "a".into(), (0, 1))], 0);
+    let whole = processor.process(text, None, true).map_err(unreadable)?;
+    let (ids, special) = (whole.get_ids(), whole.get_special_tokens_mask());
+    let place = special.iter().position(|special| *special == 0);
+    let place = place.ok_or_else(|| DataError::new("the tokenizer's post-processor leaves out the text"))?;
+    Ok([ids[..place].to_vec(), ids[place + 1..].to_vec()])
+}
