@@ -17,6 +17,7 @@ use runner::run::{
     EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge, report_large_files,
     require_threads,
 };
+use runner::words::cache;
 use runner::words::refusal::{Refusal, unless_refused};
 use runner::words::streams::{self, tell};
 use runner::words::text::counted;
@@ -27,6 +28,10 @@ fn main() -> ExitCode {
     let command = Cli::parse().command;
     if command.asks_devices() {
         libraries::arrange(matches!(command, Command::Devices));
+    }
+    // Cells are started by a run, which has said it.
+    if !matches!(command, Command::Cell) {
+        cache::notice().into_iter().for_each(tell);
     }
     let threads = require_threads(&|name| std::env::var(name).ok());
     let refused = |Refusal(reason): Refusal| Err(miette!("{reason}"));
@@ -160,7 +165,7 @@ fn print(text: &str) -> Result<()> {
 
 /// Prints an error; 2: a recipe is wrong; 75: worth another try; 1: everything else.
 fn failure(error: &miette::Report) -> ExitCode {
-    tell(format!("{error:?}"));
+    streams::tell_error(error);
     ExitCode::from(match () {
         () if error.is::<RecipeError>() => 2,
         () if error.is::<TryAgain>() => EXIT_TRY_AGAIN,

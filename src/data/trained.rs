@@ -17,7 +17,7 @@ const TRAINER: &str = "tokenizers 0.23.2";
 /// # Errors
 /// As [`Tokenizer::train`].
 pub fn trained(documents: &[String], vocab_size: usize) -> Result<Tokenizer, DataError> {
-    remembered(cache::folder().map(|folder| folder.join("tokenizers")), documents, vocab_size)
+    remembered(cache::folder("tokenizers"), documents, vocab_size)
 }
 
 fn remembered(

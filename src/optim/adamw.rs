@@ -68,11 +68,12 @@ impl AdamW {
         }
     }
 
-    /// Parameters and moments on a CUDA device after step t along their gradients, from `[p, g, m, v]`.
+    /// Parameters and moments on a CUDA device after step t along their gradients, from `[p, g, m, v]`. `moments`: how they are
+    /// stored, and the tensor's number.
     pub(super) fn on_device(
         &self,
         t: i32,
-        moments: Stored,
+        moments: (Stored, u32),
         tensors: [Tensor<1>; 4],
         size: &StepSize,
         pending: &mut Pending,
@@ -141,7 +142,7 @@ impl State for Moments {
         let Self { rule, moments, steps } = self;
         let (m, v) = moments.take().expect("between updates");
         if on_cuda(&p) {
-            let [p, m, v] = rule.on_device(*steps, Stored::Fp32, [p, g, m, v], size, pending);
+            let [p, m, v] = rule.on_device(*steps, (Stored::Fp32, 0), [p, g, m, v], size, pending);
             *moments = Some((m, v));
             return p;
         }

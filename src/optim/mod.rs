@@ -188,8 +188,21 @@ pub trait State: Send {
         pending: &mut Pending,
     ) -> Tensor<1>;
 
+    /// The number of the tensor that it is of: random rounding differs from tensor to tensor. It is 0 until it is set.
+    fn set_number(&mut self, _number: u32) {}
+
     /// All that it keeps between steps.
     fn visit(&mut self, visit: &mut Visit);
+}
+
+/// The number of the tensor whose state is kept under `id`, which follows from a name: the same in every run.
+fn number(id: ParamId) -> u32 {
+    (id.val() ^ (id.val() >> 32)) as u32
+}
+
+/// The seed of a rank's own parts: the first rank has the step's.
+fn seed_of_rank(seed: u64, rank: usize) -> u64 {
+    seed ^ (rank as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// An optimizer with the state of every parameter it has updated.

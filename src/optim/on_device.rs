@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use burn::module::{Module, ParamId};
 use burn::tensor::{Device, Tensor};
 
-use super::{GradientSet, Kept, Pending, Rule, State, StepSize, Visit, zeros};
+use super::{GradientSet, Kept, Pending, Rule, State, StepSize, Visit, number, zeros};
 use crate::ops::backend::on_cuda;
 use crate::ops::parameters::{each_parameter, flat, update_each};
 
@@ -32,7 +32,11 @@ impl DeviceOptimizer {
 
     /// The state of one parameter, made where there is none.
     pub fn state(&mut self, id: ParamId, shape: &[usize], device: &Device) -> &mut dyn State {
-        &mut **self.states.entry(id).or_insert_with(|| self.rule.state(shape, device))
+        &mut **self.states.entry(id).or_insert_with(|| {
+            let mut state = self.rule.state(shape, device);
+            state.set_number(number(id));
+            state
+        })
     }
 
     /// The state kept under `id`, where there is one.

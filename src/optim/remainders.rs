@@ -94,6 +94,10 @@ impl State for Split {
         tensor(high)
     }
 
+    fn set_number(&mut self, number: u32) {
+        self.rule.set_number(number);
+    }
+
     fn visit(&mut self, visit: &mut Visit) {
         self.rule.visit(visit);
         visit("remainders", Kept::Tensor(self.low.as_mut().expect("between updates")));

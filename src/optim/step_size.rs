@@ -2,6 +2,8 @@
 
 use burn::tensor::Tensor;
 
+use super::seed_of_rank;
+
 /// The factors of one step.
 #[derive(Clone)]
 pub struct StepSize {
@@ -18,6 +20,12 @@ pub struct StepSize {
 impl StepSize {
     /// The learning rate as configured, no clipping, and nothing skipped.
     pub const FULL: Self = Self { rate: 1.0, clip: None, applied: None, seed: 0 };
+
+    /// Of a rank that updates other parameters than the other ranks, of which it needs other random numbers.
+    #[must_use]
+    pub fn on_rank(&self, rank: usize) -> Self {
+        Self { seed: seed_of_rank(self.seed, rank), ..self.clone() }
+    }
 
     /// Whether the step is to be applied; waits for the flag.
     pub fn applied_on_host(&self) -> bool {

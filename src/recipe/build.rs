@@ -10,12 +10,12 @@ use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
 use super::diagnostic::{RecipeError, Source};
-use super::grid::{self, Combination};
+use super::grid::{self, Layer, Variant};
 use super::report::{ReportConfig, Stage};
-use super::{CPU, Cell, GRID, LADDER, Recipe, keys, ladder, read, save};
+use super::{CPU, Cell, GRID, LADDER, Recipe, keys, ladder, overlay, read, save};
 use crate::data::Found;
 use crate::device::Target;
-use crate::words::{Settings, is_within, settings};
+use crate::words::{Settings, settings};
 
 /// The keys of a recipe that do not belong to a cell.
 #[derive(Debug, Deserialize)]
@@ -51,7 +51,7 @@ impl Recipe {
     /// `set`: what every cell takes, whatever the grid says.
     pub(super) fn built(
         mut root: Spanned<DeTable<'_>>,
-        set: &Combination<'_>,
+        set: &[Layer<'_>],
         source: &Source,
         target: Option<&Target>,
     ) -> Result<Self, RecipeError> {
@@ -75,7 +75,7 @@ impl Recipe {
         if !stages.is_empty() {
             header.report.ladder = stages;
         }
-        header.report.leave_out(|key| set.iter().any(|(given, _)| is_within(key, given.get_ref())));
+        header.report.leave_out(|key| set.iter().flatten().any(|setting| overlay::writes(setting, key)));
         header.report.check(&settings, source)?;
         let goes_along = |key: &&String| keys::goes_along(key, &settings);
         let telling = swept.iter().filter(|key| !goes_along(key)).cloned().collect();
@@ -96,11 +96,8 @@ impl Recipe {
     }
 }
 
-/// What a cell sets beside what all cells have, and its rung of a ladder.
-type OfCell<'t> = (Combination<'t>, Option<Stage>);
-
 /// Takes the grid or the ladder out of the recipe's table.
-fn combinations<'t>(table: &mut DeTable<'t>, source: &Source) -> Result<Vec<OfCell<'t>>, RecipeError> {
+fn combinations<'t>(table: &mut DeTable<'t>, source: &Source) -> Result<Vec<Variant<'t>>, RecipeError> {
     let (grid, rungs) = (table.remove_entry(GRID), table.remove_entry(LADDER));
     if let (Some((name, _)), Some(_)) = (&grid, &rungs) {
         return Err(source.at(
@@ -111,7 +108,7 @@ fn combinations<'t>(table: &mut DeTable<'t>, source: &Source) -> Result<Vec<OfCe
     }
     match rungs {
         Some(rungs) => ladder::expand(rungs, source),
-        None => Ok(grid::expand(grid, source)?.into_iter().map(|overrides| (overrides, None)).collect()),
+        None => Ok(grid::expand(grid, source)?.into_iter().map(|layer| (vec![layer], None)).collect()),
     }
 }
 
@@ -131,15 +128,15 @@ impl Cells {
     /// Each cell is read like a recipe of its own; the first error counts, in the grid's order.
     fn read(
         root: &Spanned<DeTable<'_>>,
-        combinations: Vec<OfCell<'_>>,
-        set: &Combination<'_>,
+        combinations: Vec<Variant<'_>>,
+        set: &[Layer<'_>],
         (source, target): (&Source, Option<&Target>),
     ) -> Result<Self, RecipeError> {
         let found = Found::default();
         let target = target.map(|target| (target, &found));
-        let built = combinations.par_iter().map(|(overrides, _)| {
-            let overrides = [overrides.as_slice(), set].concat();
-            let (cell, missing) = read::from_table(root.clone(), &overrides, source, target)?;
+        let built = combinations.par_iter().map(|(layers, _)| {
+            let layers = [layers.as_slice(), set].concat();
+            let (cell, missing) = read::from_table(root.clone(), &layers, source, target)?;
             let json = cell.to_json();
             Ok((cell, missing, (json.to_string(), settings(&json))))
         });
@@ -152,7 +149,7 @@ impl Cells {
             return Err(name.into_iter().fold(error, |error, name| error.in_cell(&name)));
         }
         let (mut all, mut seen) = (Self::default(), HashMap::new());
-        for (built, (overrides, stage)) in built.into_iter().zip(combinations) {
+        for (built, (layers, stage)) in built.into_iter().zip(combinations) {
             let (cell, missing, (identity, settings)) = built?;
             let position = all.cells.len();
             if let Some(same) = seen.insert(identity, position) {
@@ -160,7 +157,7 @@ impl Cells {
                 if !set.is_empty() {
                     continue;
                 }
-                let span = overrides.first().map(|(key, _)| key.span());
+                let span = layers.iter().flatten().next().map(|(key, _)| key.span());
                 return Err(twice(position, same, stage.as_ref(), span, source));
             }
             all.elsewhere.extend(missing.map(|missing| (position, missing)));
@@ -205,8 +202,8 @@ fn require_one_gpu(cells: &[Cell], source: &Source) -> Result<(), RecipeError> {
 /// What tells a cell with an error from the others; `None` where the error is drawn on it.
 fn name(
     cell: usize,
-    combinations: &[OfCell<'_>],
-    set: &Combination<'_>,
+    combinations: &[Variant<'_>],
+    set: &[Layer<'_>],
     error: &RecipeError,
     source: &Source,
 ) -> Option<String> {
@@ -214,10 +211,11 @@ fn name(
     if let Some(stage) = stage {
         return Some(format!("the stage \"{}\"", stage.stage));
     }
-    let others: Vec<&Combination> = combinations.iter().map(|(other, _)| other).collect();
-    let mut own = own.clone();
+    // Of a grid a cell has one.
+    let others: Vec<&Layer> = combinations.iter().flat_map(|(other, _)| other).collect();
+    let mut own = own.concat();
     // What is set is the same in all.
-    own.retain(|(key, _)| set.iter().all(|(other, _)| other.get_ref() != key.get_ref()));
+    own.retain(|(key, _)| set.iter().flatten().all(|(other, _)| other.get_ref() != key.get_ref()));
     match grid::apart(&own, &others, source).as_slice() {
         [] => None,
         [(place, _)] if error.is_at(place) => None,

@@ -44,6 +44,17 @@ impl RecipeError {
         Self { help: Some(help), ..self }
     }
 
+    /// With more advice behind its own.
+    #[must_use]
+    pub(super) fn and_help(self, more: &str) -> Self {
+        Self { help: Some(self.help.map_or(more.into(), |help| format!("{help} {more}"))), ..self }
+    }
+
+    /// Whether a section lacks a key.
+    pub(super) fn is_of_missing_key(&self) -> bool {
+        self.message.ends_with(" is missing")
+    }
+
     /// Of this one of several cells.
     #[must_use]
     pub(super) fn in_cell(self, name: &str) -> Self {

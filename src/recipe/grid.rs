@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostic::{RecipeError, Source};
+use super::report::Stage;
 use crate::words::is_within;
 
 /// A grid larger than this is a slip: at one second a cell it runs for three hours.
@@ -19,8 +20,11 @@ pub const MAX_CELLS: usize = 10_000;
 pub type Override<'i> = Spanned<DeValue<'i>>;
 /// One axis: a dotted key and its values.
 pub type Axis<'i> = (Spanned<String>, Vec<Override<'i>>);
-/// The values one cell takes from the grid.
-pub type Combination<'i> = Vec<(Spanned<String>, Override<'i>)>;
+/// Settings that are written together, by dotted keys: the values that one cell takes from the grid, a rung of a ladder.
+pub type Layer<'i> = Vec<(Spanned<String>, Override<'i>)>;
+
+/// What a cell sets beside what all cells have, in the order in which it is laid over the recipe, and its rung of a ladder.
+pub type Variant<'i> = (Vec<Layer<'i>>, Option<Stage>);
 
 /// Expands the grid; without one there is a single cell that overrides nothing.
 ///
@@ -29,7 +33,7 @@ pub type Combination<'i> = Vec<(Spanned<String>, Override<'i>)>;
 pub fn expand<'i>(
     grid: Option<(Spanned<DeString<'i>>, Spanned<DeValue<'i>>)>,
     source: &Source,
-) -> Result<Vec<Combination<'i>>, RecipeError> {
+) -> Result<Vec<Layer<'i>>, RecipeError> {
     let Some((name, grid)) = grid else { return Ok(vec![Vec::new()]) };
     let wrong_type = |span| {
         source.at(
@@ -112,17 +116,13 @@ pub fn axes<'i>(table: DeTable<'i>, source: &Source) -> Result<Vec<Axis<'i>>, Re
     Ok(axes)
 }
 
-/// The settings of a combination that others do not have, as the recipe writes them, with their places.
-pub fn apart(
-    combination: &Combination<'_>,
-    others: &[&Combination<'_>],
-    source: &Source,
-) -> Vec<(Range<usize>, String)> {
+/// The settings of a cell that others do not have, as the recipe writes them, with their places.
+pub fn apart(layer: &Layer<'_>, others: &[&Layer<'_>], source: &Source) -> Vec<(Range<usize>, String)> {
     let written = |value: &Override<'_>| source.text.get(value.span()).unwrap_or_default();
-    let has = |other: &Combination<'_>, key: &str, value: &str| {
+    let has = |other: &Layer<'_>, key: &str, value: &str| {
         other.iter().any(|(name, own)| name.get_ref() == key && written(own) == value)
     };
-    let of = combination.iter().map(|(key, value)| (key.get_ref(), value.span(), written(value)));
+    let of = layer.iter().map(|(key, value)| (key.get_ref(), value.span(), written(value)));
     of.filter(|(key, _, value)| !others.iter().all(|other| has(other, key, value)))
         .map(|(key, span, value)| (span, format!("{key} = {value}")))
         .collect()
@@ -146,7 +146,7 @@ fn collect<'i>(
         }
         let span = value.span();
         let values: Vec<Override<'i>> = match value.into_inner() {
-            DeValue::Table(inner) => {
+            DeValue::Table(inner) if !inner.is_empty() => {
                 collect(&path, inner, axes, source)?;
                 continue;
             }
@@ -166,7 +166,7 @@ fn collect<'i>(
 }
 
 /// All combinations; the last axis varies fastest.
-fn product<'i>(axes: &[Axis<'i>]) -> Vec<Combination<'i>> {
+fn product<'i>(axes: &[Axis<'i>]) -> Vec<Layer<'i>> {
     let values = |(key, values): &'_ Axis<'i>| -> Vec<_> {
         values.iter().map(|value| (key.clone(), value.clone())).collect()
     };

@@ -121,6 +121,11 @@ pub fn place(path: &str) -> usize {
     all().iter().position(|entry| entry.path == path).unwrap_or(usize::MAX)
 }
 
+/// The key of a section whose value chooses which other keys there are: `kind` of `[model]`.
+pub fn chooser(section: &str) -> Option<&'static str> {
+    sections().filter(|other| other.path == section).find_map(|section| Some(section.kind?.key))
+}
+
 /// The values of a section's key that chooses its other keys.
 pub fn kinds(section: &str, key: &str) -> Vec<&'static str> {
     of_chooser(section, key).flat_map(|(_, values)| values).copied().unique().collect()

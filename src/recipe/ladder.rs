@@ -5,19 +5,19 @@ use toml::Spanned;
 use toml::de::{DeString, DeValue, Deserializer};
 
 use super::diagnostic::{RecipeError, Source};
-use super::grid::{Combination, axes};
+use super::grid::{Layer, Variant, axes};
 use super::report::Stage;
 
 const SET: &str = "set";
 
-/// The settings of each rung, those of the rungs before it among them, and its name.
+/// The settings of each rung behind those of the rungs before it, and its name.
 ///
 /// # Errors
 /// A ladder of another type, or a rung without a name or with several values of a key.
 pub fn expand<'i>(
     (name, rungs): (Spanned<DeString<'i>>, Spanned<DeValue<'i>>),
     source: &Source,
-) -> Result<Vec<(Combination<'i>, Option<Stage>)>, RecipeError> {
+) -> Result<Vec<Variant<'i>>, RecipeError> {
     let wrong_type = |span| {
         source.at(
             Some(span),
@@ -27,7 +27,7 @@ pub fn expand<'i>(
         )
     };
     let DeValue::Array(rungs) = rungs.into_inner() else { return Err(wrong_type(name.span())) };
-    let mut so_far = Combination::new();
+    let mut so_far: Vec<Layer<'i>> = Vec::new();
     let mut out = Vec::with_capacity(rungs.len());
     for rung in rungs {
         let span = rung.span();
@@ -40,6 +40,7 @@ pub fn expand<'i>(
                     "write set = { \"precision.compute\" = \"bf16\" }".into(),
                 ));
             };
+            let mut layer = Layer::new();
             for (key, mut values) in axes(values, source)? {
                 if values.len() != 1 {
                     return Err(source.at(
@@ -48,9 +49,9 @@ pub fn expand<'i>(
                         "give it one: a ladder has one cell for each rung".into(),
                     ));
                 }
-                so_far.retain(|(earlier, _)| earlier.get_ref() != key.get_ref());
-                so_far.push((key, values.remove(0)));
+                layer.push((key, values.remove(0)));
             }
+            so_far.push(layer);
         }
         let stage = Stage::deserialize(Deserializer::from(Spanned::new(span, rung)))
             .map_err(|e| source.toml_error(&e, &[SET]))?;

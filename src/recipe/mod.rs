@@ -11,6 +11,7 @@ mod diagnostic;
 mod grid;
 pub mod keys;
 mod ladder;
+mod overlay;
 mod read;
 pub mod reference;
 mod report;
@@ -28,19 +29,22 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use itertools::Itertools;
-use toml::de::DeValue;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
 
 use crate::device::Target;
 use crate::words::{DeviceId, Settings};
 
 pub use cell::Cell;
 pub use diagnostic::{RecipeError, Source};
+use grid::Layer;
 pub use grid::MAX_CELLS;
 pub use read::without_nulls;
 pub use report::{Published, ReportConfig, Stage, matches};
 pub use save::{Folders, Save};
 pub use sections::{Clip, Eval, Measure, Mode, Train, WARMUP_OF_A_GRAPH};
 pub use set::Setting;
+use set::Written;
 
 /// A recipe whose cells are all resolved and checked.
 #[derive(Debug, Clone)]
@@ -94,10 +98,10 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::load`].
     pub fn parse_for(source: &Source, target: &Target) -> Result<Self, RecipeError> {
-        let (root, _) = set::apply(source)?;
-        let asked = root.get_ref().get("device").and_then(|value| value.get_ref().as_str()).unwrap_or("auto");
+        let written = source.written()?;
         // A device that is not there is reported with its place, later.
-        let on_cpu = target.resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
+        let device = target.resolve(written.device().unwrap_or("auto"));
+        let on_cpu = device.is_ok_and(|device| device == DeviceId::Cpu);
         Self::checked(source, Some(target), on_cpu)
     }
 
@@ -110,33 +114,22 @@ impl Recipe {
         Self::checked(source, None, on_cpu)
     }
 
-    /// What stands under `[on_cpu]` takes the place of the recipe's own sections there. Both sides are
-    /// checked wherever the recipe is read.
+    /// What stands under `[on_cpu]` is laid over the recipe's own sections there. Both sides are checked wherever the recipe
+    /// is read.
     fn checked(source: &Source, target: Option<&Target>, on_cpu: bool) -> Result<Self, RecipeError> {
-        let (mut root, set) = set::apply(source)?;
+        let Written { mut root, set, on_cpu: set_on_cpu } = source.written()?;
         // With `--set` the cells are not those of the file, and what was published may be of none of them.
         let as_written = set.is_none();
         let set = set.unwrap_or_default();
-        let Some((name, small)) = root.get_mut().remove_entry(ON_CPU) else {
+        let small = root.get_mut().remove_entry(ON_CPU);
+        if small.is_none() && set_on_cpu.is_empty() {
             let recipe = Self::built(root, &set, source, target)?;
             if as_written {
                 recipe.report.check_published(&recipe.cells, source)?;
             }
             return Ok(recipe);
-        };
-        let DeValue::Table(small) = small.into_inner() else {
-            return Err(source.at(
-                Some(name.span()),
-                format!("`{ON_CPU}` must be a table of sections"),
-                format!("write [{ON_CPU}.model], [{ON_CPU}.train] and so on"),
-            ));
-        };
-        let mut replaced = root.clone();
-        // What says which cells there are takes the place of the recipe's own, in either form.
-        if [GRID, LADDER].iter().any(|key| small.contains_key(*key)) {
-            [GRID, LADDER].iter().for_each(|key| _ = replaced.get_mut().remove(*key));
         }
-        replaced.get_mut().extend(small);
+        let replaced = on_a_cpu(root.clone(), small, &set_on_cpu, source)?;
         let (ours, other) = if on_cpu { (replaced, root) } else { (root, replaced) };
         let other = Self::built(other, &set, source, None)?;
         let recipe = Self::built(ours, &set, source, target)?;
@@ -193,6 +186,42 @@ impl Recipe {
             settings
         }
     }
+}
+
+/// The recipe with what its `[on_cpu]` says, and what is set of that.
+fn on_a_cpu<'i>(
+    mut root: Spanned<DeTable<'i>>,
+    small: Option<(Spanned<DeString<'i>>, Spanned<DeValue<'i>>)>,
+    set: &[Layer<'i>],
+    source: &Source,
+) -> Result<Spanned<DeTable<'i>>, RecipeError> {
+    let mut small = match small.map(|(name, small)| (name.span(), small.into_inner())) {
+        None => DeTable::new(),
+        Some((_, DeValue::Table(small))) => small,
+        Some((place, _)) => {
+            return Err(source.at(
+                Some(place),
+                format!("`{ON_CPU}` must be a table of sections"),
+                format!("write [{ON_CPU}.model], [{ON_CPU}.train] and so on"),
+            ));
+        }
+    };
+    let table = root.get_mut();
+    // What says which cells there are takes the place of the recipe's own, in either form.
+    if [GRID, LADDER].iter().any(|key| small.contains_key(*key)) {
+        [GRID, LADDER].iter().for_each(|key| _ = table.remove(*key));
+    }
+    for key in NOT_OF_CELLS {
+        table.extend(small.remove_entry(key));
+    }
+    overlay::lay(table, &overlay::layer(small), source)?;
+    set.iter().try_for_each(|layer| overlay::lay(table, layer, source))?;
+    Ok(root)
+}
+
+/// The first part of a dotted key.
+fn head(key: &str) -> &str {
+    key.split_once('.').map_or(key, |(head, _)| head)
 }
 
 #[cfg(test)]

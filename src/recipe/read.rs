@@ -9,11 +9,11 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::cell::Cell;
 use super::diagnostic::{RecipeError, Source};
-use super::grid::Override;
-use super::{NOT_OF_CELLS, ON_CPU, complete, rules, tagged};
+use super::grid::Layer;
+use super::{NOT_OF_CELLS, ON_CPU, complete, head, keys, overlay, rules, tagged};
 use crate::data::Found;
 use crate::device::Target;
-use crate::words::Rule;
+use crate::words::{Rule, Section};
 
 /// TOML has no null: such a key is left out.
 pub fn without_nulls(value: &Value) -> Value {
@@ -76,26 +76,27 @@ fn meant(model: &DeTable<'_>, message: &str) -> Option<Range<usize>> {
     first.or_else(last).map(|(_, value)| value.span())
 }
 
-/// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.
+/// Builds and checks one cell: the recipe's own keys with the settings of one combination of the grid, or of a ladder's
+/// rungs, laid over them one layer after the other.
 /// Places in the file survive the merge, so an error points at the grid when the grid is at fault. Without a
 /// `target` it stays open where the cell runs. With the cell comes the reason why the target cannot run it, where
 /// hardware alone is missing there.
 pub(super) fn from_table<'i>(
     mut root: Spanned<DeTable<'i>>,
-    overrides: &[(Spanned<String>, Override<'i>)],
+    layers: &[Layer<'i>],
     source: &Source,
     target: Option<(&Target, &Found)>,
 ) -> Result<(Cell, Option<RecipeError>), RecipeError> {
-    for (key, value) in overrides {
-        if NOT_OF_CELLS.contains(&key.get_ref().split('.').next().unwrap_or_default()) {
+    for layer in layers {
+        if let Some((key, _)) = layer.iter().find(|(key, _)| NOT_OF_CELLS.contains(&head(key.get_ref()))) {
             let message = format!("`{}` is of the whole recipe: no cell has one of its own", key.get_ref());
             return Err(source.at(Some(key.span()), message, "write it outside of grids and ladders".into()));
         }
-        set(root.get_mut(), key, key.get_ref(), value, source)?;
+        overlay::lay(root.get_mut(), layer, source)?;
     }
     let written = root.clone();
-    let mut cell = typed(root, source)?;
     let place = |key: &str| tagged::find(written.get_ref(), key).map(Spanned::span);
+    let mut cell = typed(root, source).map_err(|error| explained(error, layers, place))?;
     let rule_error = |rule: Rule| {
         let span = rule.keys.iter().find_map(|key| place(key));
         source.at(span, rule.message, rule.help)
@@ -125,30 +126,24 @@ pub(super) fn from_table<'i>(
     Ok((cell, missing))
 }
 
-/// Sets a dotted path, making tables on the way.
-pub(super) fn set<'i>(
-    table: &mut DeTable<'i>,
-    key: &Spanned<String>,
-    path: &str,
-    value: &Override<'i>,
-    source: &Source,
-) -> Result<(), RecipeError> {
-    let (head, rest) = path.split_once('.').map_or((path, None), |(h, r)| (h, Some(r)));
-    let name = Spanned::new(key.span(), head.to_string().into());
-    let Some(rest) = rest else {
-        table.remove(head);
-        table.insert(name, value.clone());
-        return Ok(());
+/// The error, with the reason why a section lacks a key that the recipe's own has.
+fn explained(
+    error: RecipeError,
+    layers: &[Layer<'_>],
+    place: impl Fn(&str) -> Option<Range<usize>>,
+) -> RecipeError {
+    let replaces = |section: &&Section| {
+        let kind = section.kind.map(|kind| section.path_of(kind.key));
+        kind.is_some_and(|kind| layers.iter().flatten().any(|setting| overlay::writes(setting, &kind)))
+            && place(section.path).is_some_and(|place| error.is_at(&place))
     };
-    if !table.contains_key(head) {
-        table.insert(name, Spanned::new(key.span(), DeValue::Table(DeTable::new())));
-    }
-    match table.get_mut(head).map(Spanned::get_mut) {
-        Some(DeValue::Table(inner)) => set(inner, key, rest, value, source),
-        _ => Err(source.at(
-            Some(key.span()),
-            format!("`{}` goes through `{head}`, which is not a table", key.get_ref()),
-            "write the key as section.key".into(),
-        )),
-    }
+    let section = keys::sections().find(replaces).filter(|_| error.is_of_missing_key());
+    let why = section.and_then(|section| {
+        let kind = section.kind?.key;
+        Some(format!(
+            "(What writes `{kind}` takes the place of `{}`: its other keys stand beside it, or have their defaults.)",
+            section.path
+        ))
+    });
+    why.into_iter().fold(error, |error, why| error.and_help(&why))
 }

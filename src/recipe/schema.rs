@@ -16,7 +16,7 @@ pub fn schema() -> Value {
     properties.extend([(GRID.into(), grid()), (LADDER.into(), ladder())]);
     properties.extend(header());
     let on_cpu = closed(properties.clone());
-    let doc = "Sections that take the place of the recipe's own where it runs on a CPU.";
+    let doc = "Settings that are laid over the recipe's own where it runs on a CPU, and a grid or ladder in place of its own.";
     properties.insert(ON_CPU.into(), described(on_cpu, doc));
     root["$schema"] = "http://json-schema.org/draft-07/schema#".into();
     root["title"] = "A recipe of runner".into();

@@ -10,12 +10,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{RecipeError, Source};
-use super::grid::{Combination, Override};
-use super::read::set;
-use super::{GRID, NOT_OF_CELLS, ON_CPU};
+use super::grid::Layer;
+use super::{GRID, NOT_OF_CELLS, ON_CPU, head, overlay};
 use crate::words::is_within;
 
 const SET: &str = "set";
+const DEVICE: &str = "device";
 
 /// One `key=value` of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,40 +94,68 @@ impl Source {
     }
 }
 
-/// The recipe's root with all settings in place, and those that each cell of the grid takes again; `None` where nothing is
-/// set.
-///
-/// # Errors
-/// Text that is not TOML, or a setting whose key goes through a value.
-pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Option<Combination<'_>>), RecipeError> {
-    let mut root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
-    let mut of_cells = Combination::new();
-    let Some((name, tables)) = root.get_mut().remove_entry(SET) else { return Ok((root, None)) };
-    let wrong = |span| {
-        let help = "write [[set]] followed by lines such as \"train.batch_size\" = 4";
-        source.at(Some(span), format!("`{SET}` must be a list of tables"), help.into())
-    };
-    let DeValue::Array(tables) = tables.into_inner() else { return Err(wrong(name.span())) };
-    for table in tables {
-        let span = table.span();
-        let DeValue::Table(table) = table.into_inner() else { return Err(wrong(span)) };
-        let mut settings: Vec<(Spanned<String>, Override<'_>)> = table
-            .into_iter()
-            .map(|(key, value)| (Spanned::new(key.span(), key.get_ref().to_string()), value))
-            .collect();
-        settings.sort_by_key(|(key, _)| key.span().start);
-        for (key, value) in settings {
-            if let Some(axis) = key.get_ref().strip_prefix("grid.") {
-                remove_axis(root.get_mut(), axis);
-            }
-            set(root.get_mut(), &key, key.get_ref(), &value, source)?;
-            let section = key.get_ref().split('.').next().unwrap_or_default();
-            if section != ON_CPU && !NOT_OF_CELLS.contains(&section) {
-                of_cells.push((key, value));
+/// A recipe's text as tables, apart from what is set by `--set`.
+pub(super) struct Written<'i> {
+    /// With what is set of the whole recipe, such as its title, in place.
+    pub root: Spanned<DeTable<'i>>,
+    /// What every cell takes last; `None` where nothing is set.
+    pub set: Option<Vec<Layer<'i>>>,
+    /// What cells on a CPU take behind `[on_cpu]`.
+    pub on_cpu: Vec<Layer<'i>>,
+}
+
+impl Source {
+    /// # Errors
+    /// Text that is not TOML, or a setting whose key goes through a value.
+    pub(super) fn written(&self) -> Result<Written<'_>, RecipeError> {
+        let root = DeTable::parse(&self.text).map_err(|e| self.toml_error(&e, &[]))?;
+        let mut written = Written { root, set: None, on_cpu: Vec::new() };
+        let Some((name, tables)) = written.root.get_mut().remove_entry(SET) else { return Ok(written) };
+        let wrong = |span| {
+            let help = "write [[set]] followed by lines such as \"train.batch_size\" = 4";
+            self.at(Some(span), format!("`{SET}` must be a list of tables"), help.into())
+        };
+        let DeValue::Array(tables) = tables.into_inner() else { return Err(wrong(name.span())) };
+        let mut layers = Vec::new();
+        for table in tables {
+            let span = table.span();
+            let DeValue::Table(table) = table.into_inner() else { return Err(wrong(span)) };
+            layers.push(written.take(table, self)?);
+        }
+        written.set = Some(layers);
+        Ok(written)
+    }
+}
+
+impl<'i> Written<'i> {
+    /// Returns the settings of a table that are those of cells, and puts the others where they belong.
+    fn take(&mut self, table: DeTable<'i>, source: &Source) -> Result<Layer<'i>, RecipeError> {
+        let (mut of_cells, mut on_cpu) = (Layer::new(), Layer::new());
+        for (key, value) in overlay::layer(table) {
+            let of_cpu = key.get_ref().strip_prefix(ON_CPU).and_then(|rest| rest.strip_prefix('.'));
+            let of_recipe = |key: &str| NOT_OF_CELLS.contains(&head(key));
+            match of_cpu.map(String::from) {
+                Some(rest) if !of_recipe(&rest) => on_cpu.push((Spanned::new(key.span(), rest), value)),
+                None if key.get_ref() != ON_CPU && !of_recipe(key.get_ref()) => of_cells.push((key, value)),
+                _ => {
+                    if let Some(axis) = key.get_ref().strip_prefix("grid.") {
+                        remove_axis(self.root.get_mut(), axis);
+                    }
+                    overlay::put(self.root.get_mut(), &key, key.get_ref(), value, source)?;
+                }
             }
         }
+        if !on_cpu.is_empty() {
+            self.on_cpu.push(on_cpu);
+        }
+        Ok(of_cells)
     }
-    Ok((root, Some(of_cells)))
+
+    /// The device that its cells ask for, where no grid says another.
+    pub fn device(&self) -> Option<&str> {
+        let set = self.set.iter().flatten().flatten().rev().find(|(key, _)| key.get_ref() == DEVICE);
+        set.map(|(_, value)| value).or_else(|| self.root.get_ref().get(DEVICE))?.get_ref().as_str()
+    }
 }
 
 /// Removes an axis that the grid has as a quoted key; a nested one has its value replaced.

@@ -63,6 +63,22 @@ pub fn is_tag(section: &str, key: &str) -> bool {
     TAGGED.contains(&(section, key))
 }
 
+/// Empties a section that says what it is where settings for it say so too. Of `[data]` only the keys of its sampler go:
+/// the others are no sampler's.
+pub fn forget(section: &mut DeTable<'_>, path: &str, settings: &DeTable<'_>) {
+    let Some(tag) = keys::chooser(path) else { return };
+    if !(settings.contains_key(tag) && section.contains_key(tag)) {
+        return;
+    }
+    if path != DATA {
+        section.clear();
+        return;
+    }
+    for (key, _) in keys::chosen_by(DATA, SAMPLER).filter(|(_, of_one)| *of_one) {
+        section.remove(key);
+    }
+}
+
 /// `written`: the keys that the section has.
 fn missing(
     key: &str,

@@ -16,7 +16,7 @@ pub const KEYS: [(&str, &str); 10] = [
     ),
     (
         "[on_cpu]",
-        "Sections, or a grid or ladder, that take the place of the recipe's own where it runs on a CPU.",
+        "Settings that are laid over the recipe's own where it runs on a CPU, and a grid or ladder in place of its own.",
     ),
     (
         "report.baseline",

@@ -94,11 +94,12 @@ impl StatePlace {
         *self == Self::Memory
     }
 
-    /// Files are in the cache folder, or without one in the system's temporary folder.
+    /// Files without names are in the cache folder, whoever else can write there, or without one in the system's temporary
+    /// folder.
     pub fn room(self) -> Room {
         match self {
             Self::Memory => Room::Memory,
-            Self::Disk => Room::Files(cache::folder().unwrap_or_else(std::env::temp_dir).join("state")),
+            Self::Disk => Room::Files(cache::location().unwrap_or_else(std::env::temp_dir).join("state")),
         }
     }
 }

@@ -16,7 +16,7 @@ use burn::module::ParamId;
 use burn::tensor::{Device, Tensor};
 
 use super::activations::{Activations, Input};
-use super::layout::{Layout, Part};
+use super::layout::{Layout, Part, block_id};
 use super::turns::{SlotState, Turns};
 use super::{Movement, ParameterStore};
 use crate::device::trace::Mark;
@@ -102,7 +102,7 @@ impl Engine {
             summed: vec![false; count],
             squares: vec![None; count],
             wants_squares: false,
-            ids: (0..count).map(|_| ParamId::new()).collect(),
+            ids: (0..count).map(block_id).collect(),
             updates: Updates::Nobody,
             size,
         }

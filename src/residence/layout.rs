@@ -11,6 +11,11 @@ use crate::params::table::{Entry, id};
 /// Parameters begin at multiples of this many bytes, as the device's own allocations do.
 const ALIGNMENT: usize = 512;
 
+/// The id of the optimizer's state of a block whose parameters are updated together.
+pub fn block_id(block: usize) -> ParamId {
+    id(&format!("block {block}"))
+}
+
 /// One parameter of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {

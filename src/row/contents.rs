@@ -55,7 +55,7 @@ struct Remembered {
 impl<'a> Contents<'a> {
     /// `notify` is called for files that take long to read.
     pub fn new(notify: &'a dyn Fn(&str)) -> Self {
-        Self { notify, folder: cache::folder().map(|folder| folder.join("contents")), known: HashMap::new() }
+        Self { notify, folder: cache::folder("contents"), known: HashMap::new() }
     }
 
     /// SHA-256 of what the cell reads, by dotted key. Files that cannot be read have none: the cell itself reports what is

@@ -10,6 +10,7 @@ use super::progress::{Label, Progress, ended, measured_elsewhere, preparing};
 use crate::row::{Row, Status};
 use crate::train::protocol::Advance;
 use crate::words::streams::tell;
+use crate::words::text::on_terminal;
 
 pub struct Bars {
     all: MultiProgress,
@@ -80,7 +81,7 @@ impl Progress for Bars {
     }
 
     fn notice(&self, text: &str) {
-        if self.all.println(text).is_err() {
+        if self.all.println(on_terminal(text)).is_err() {
             tell(text);
         }
     }

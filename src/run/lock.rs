@@ -3,15 +3,19 @@
 //! It consists of advisory locks on two files in the temporary folder, shared by all users of the machine. A run holds the
 //! lock file while its cell runs. The next run holds the queue file, so that a run that has just finished a cell cannot take
 //! the next turn as well. The system frees both locks when a process ends, however it ends.
+//!
+//! Anybody can put something else there under these names. What is no plain file is not opened as one: a pipe would hold the
+//! run up for ever, and a link would lock the file of another program.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use miette::Result;
+use nix::libc::{ELOOP, O_NOFOLLOW, O_NONBLOCK};
 
 use super::again::TryAgain;
 
@@ -55,10 +59,10 @@ impl DeviceLock {
     /// # Errors
     /// When the turn does not come within `limit`; names the lock file.
     pub fn take(&self, limit: Duration, cancel: &AtomicBool, waiting: &mut dyn FnMut()) -> Result<Turn> {
-        let files = open(&self.queue).and_then(|queue| Ok((queue, open(&self.lock)?)));
-        let (queue, lock) = match files {
+        let named = |path: &Path| open(path).map_err(|e| format!("cannot open {}: {e}", path.display()));
+        let (queue, lock) = match named(&self.queue).and_then(|queue| Ok((queue, named(&self.lock)?))) {
             Ok(files) => files,
-            Err(e) => return Ok(Turn::Unlocked(format!("cannot open {}: {e}", self.lock.display()))),
+            Err(why) => return Ok(Turn::Unlocked(why)),
         };
         let deadline = Instant::now().checked_add(limit);
         let mut noticed = false;
@@ -102,7 +106,7 @@ impl DeviceLock {
 /// Opens a lock file, and makes it if it is not there. Reading is enough for a lock, and is all that another user's file
 /// allows.
 fn open(path: &Path) -> io::Result<File> {
-    match File::open(path) {
+    match open_plain(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
     }
@@ -113,7 +117,20 @@ fn open(path: &Path) -> io::Result<File> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e),
     }
-    File::open(path)
+    open_plain(path)
+}
+
+/// Opens a file that is there, at once, unless it is something else.
+fn open_plain(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
+    let file = file.map_err(|e| match e.raw_os_error() {
+        Some(ELOOP) => io::Error::other("it is a symbolic link; remove it"),
+        _ => e,
+    })?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no plain file; remove it")),
+    }
 }
 
 #[cfg(test)]
@@ -172,11 +189,41 @@ mod tests {
         }
     }
 
+    /// Nothing is waited for, and the file behind a link stays as it is.
+    #[test]
+    fn what_is_no_plain_file_is_no_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let (lock, other) = (folder.path().join("runner-cpu.lock"), folder.path().join("other"));
+        std::fs::write(&other, "").unwrap();
+        let held = File::open(&other).unwrap();
+        held.lock().unwrap();
+        let make = |kind: &str| match kind {
+            "pipe" => {
+                let made = std::process::Command::new("mkfifo").arg(&lock).status().expect("coreutils");
+                assert!(made.success());
+            }
+            "link" => std::os::unix::fs::symlink(&other, &lock).unwrap(),
+            _ => std::fs::create_dir(&lock).unwrap(),
+        };
+        for (kind, says) in
+            [("pipe", "no plain file"), ("link", "symbolic link"), ("folder", "no plain file")]
+        {
+            make(kind);
+            let start = Instant::now();
+            match take(&DeviceLock::new(folder.path(), "cpu", None), false).0 {
+                Ok(Turn::Unlocked(why)) => assert!(why.contains(says) && why.contains("remove it"), "{why}"),
+                other => panic!("{other:?}"),
+            }
+            assert!(start.elapsed() < SOON, "{kind}");
+            std::fs::remove_file(&lock).or_else(|_| std::fs::remove_dir(&lock)).unwrap();
+        }
+    }
+
     #[test]
     fn a_folder_without_lock_files_does_not_stop_the_run() {
         let lock = DeviceLock::new(Path::new("/proc"), "cpu", None);
         match take(&lock, false).0 {
-            Ok(Turn::Unlocked(why)) => assert!(why.contains("/proc/runner-cpu.lock"), "{why}"),
+            Ok(Turn::Unlocked(why)) => assert!(why.contains("/proc/runner-cpu.queue"), "{why}"),
             other => panic!("{other:?}"),
         }
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
 use super::child_output::Lines;
 use super::executor::{Executor, Job, Outcome};
@@ -20,6 +21,7 @@ use super::ranks::{self, Process};
 use super::threads::THREADS;
 use super::verdict;
 use crate::train::protocol::{Advance, Request};
+use crate::words::files;
 use crate::world::Meeting;
 
 /// How glibc allocates in a cell: memory that a step frees serves the next step, in pages of 2 MiB. If it went back to the
@@ -69,18 +71,23 @@ impl ProcessExecutor {
         sharing: usize,
         lines: &Lines,
     ) -> Result<Running, Outcome> {
-        let mut child = self.spawn(sharing).map_err(|e| verdict::of_no_start(&self.program, &e))?;
+        // Without one the cell has the user's own, and leaves there what it must.
+        let scratch = files::scratch().ok();
+        let folder = scratch.as_ref().map(TempDir::path);
+        let mut child = self.spawn(sharing, folder).map_err(|e| verdict::of_no_start(&self.program, &e))?;
         lines.read(rank, child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
         let mut line = serde_json::to_string(request).expect("a request is plain data");
         line.push('\n');
         let mut stdin = child.stdin.take().expect("piped");
         // A pipe holds more than a request, so this does not block. If the process has already ended, its end says why.
         let _ = stdin.write_all(line.as_bytes());
-        Ok(Running { child, _stdin: stdin, exit: None })
+        Ok(Running { child, _stdin: stdin, exit: None, _scratch: scratch })
     }
 
-    fn spawn(&self, sharing: usize) -> io::Result<Child> {
+    /// `scratch`: the process's temporary folder.
+    fn spawn(&self, sharing: usize, scratch: Option<&Path>) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
+        command.envs(scratch.map(|folder| (TMPDIR, folder)));
         if self.program == Path::new(RUNNING) {
             // What the list of processes shows.
             command.arg0("runner");
@@ -104,6 +111,7 @@ impl ProcessExecutor {
 }
 
 const RUNNING: &str = "/proc/self/exe";
+const TMPDIR: &str = "TMPDIR";
 
 /// The file of this program, also once another one has taken its name: a build in the middle of a run changes none of its
 /// cells.
@@ -120,6 +128,8 @@ pub(super) struct Running {
     /// Held open: a cell ends itself when its standard input closes.
     _stdin: ChildStdin,
     exit: Option<ExitStatus>,
+    /// Removed behind its end, with whole weights that it may have left between two phases of training.
+    _scratch: Option<TempDir>,
 }
 
 impl Running {

@@ -88,6 +88,24 @@ fn the_request_is_one_line_and_stdin_stays_open() {
     assert_eq!(Cell::from_json(&request.cell).unwrap(), testing::recipe().cells[0]);
 }
 
+/// Whole weights may lie there between two phases of training.
+#[test]
+fn what_a_killed_cell_leaves_in_its_temporary_folder_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("told");
+    let leave =
+        format!("mkdir $TMPDIR/phase; echo w > $TMPDIR/phase/weights; echo $TMPDIR > {}", told.display());
+    for (end, status) in [("kill -KILL $$", Status::Failed), ("exit 3", Status::Failed)] {
+        let ran = run(&format!("{leave}; {end}"));
+        ran.reason(status);
+        let left = std::fs::read_to_string(&told).unwrap();
+        assert!(left.contains("runner-cell-") && !Path::new(left.trim()).exists(), "{left}");
+    }
+    let ran = run_within(&shell(&format!("{leave}; sleep 60")), Duration::from_millis(500));
+    assert!(ran.reason(Status::Failed).contains("time limit"));
+    assert!(!Path::new(std::fs::read_to_string(&told).unwrap().trim()).exists());
+}
+
 #[test]
 fn a_panic_is_failed_with_its_message() {
     let ran = run(r#"echo '{"event":"failed","reason":"index 3 out of bounds"}'; exit 101"#);

@@ -132,7 +132,7 @@ impl Label {
                 number: position + 1,
                 count: recipe.cells.len(),
                 process: None,
-                settings: values.into_iter().join(" "),
+                settings: text::on_terminal(&values.into_iter().join(" ")),
                 steps,
                 work: (flops.forward + flops.backward + flops.recompute) * steps.unwrap_or(1) as f64,
             }

@@ -13,9 +13,9 @@ use super::train;
 use crate::device;
 use crate::measure::{Stop, process};
 use crate::recipe::Cell;
-use crate::words::DeviceId;
 use crate::words::refusal::Refusal;
 use crate::words::streams::tell;
+use crate::words::{DeviceId, files};
 use crate::world::{Failure, World};
 
 /// As the main thread of a Linux program has.
@@ -144,6 +144,8 @@ fn end_with_the_runner() {
     std::thread::spawn(|| {
         let mut rest = String::new();
         while matches!(io::stdin().lock().read_line(&mut rest), Ok(n) if n > 0) {}
+        // Whoever would have removed it is gone.
+        files::remove_scratch();
         let _ = kill(Pid::this(), Signal::SIGKILL);
     });
 }

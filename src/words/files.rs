@@ -7,10 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use tempfile::Builder;
+use tempfile::{Builder, TempDir};
 
 /// How the name of a file begins and ends that is still being written. Files of others may end so, too.
 const UNFINISHED: [&str; 2] = [".writing-", ".tmp"];
+/// How the name of a process's temporary folder begins.
+const SCRATCH: &str = "runner-cell-";
 /// A file still unfinished after this long belongs to a run that is dead.
 pub const STALE: Duration = Duration::from_secs(24 * 3600);
 
@@ -28,6 +30,21 @@ fn unfinished() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
     builder.prefix(UNFINISHED[0]).suffix(UNFINISHED[1]);
     builder
+}
+
+/// A temporary folder for a process that this one starts and outlives: what that one leaves there when it is killed goes
+/// with this. Those of runs that were killed together with their processes go after a month.
+pub fn scratch() -> io::Result<TempDir> {
+    remove_older(&std::env::temp_dir(), 30 * STALE, |name| name.starts_with(SCRATCH));
+    Builder::new().prefix(SCRATCH).tempdir()
+}
+
+/// Removes this process's temporary folder, if it is one that [`scratch`] made for it.
+pub fn remove_scratch() {
+    let folder = std::env::temp_dir();
+    if folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(SCRATCH.as_bytes())) {
+        let _ = fs::remove_dir_all(folder);
+    }
 }
 
 /// Writes a file that is there whole or not at all; without a name, only proves that it can.

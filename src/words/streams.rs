@@ -1,7 +1,11 @@
 //! Standard output and standard error. A reader that closes early, as `head` does, is no error.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use super::text::{on_terminal, printable};
 
 /// Prints results to standard output, as whole lines.
 ///
@@ -9,6 +13,8 @@ use std::io::{self, ErrorKind, Write};
 /// The system's, as on a full disk.
 pub fn print(text: impl Display) -> io::Result<()> {
     let text = text.to_string();
+    // What a model writes may have carriage returns, which a file can hold.
+    let text = if io::stdout().is_terminal() { on_terminal(&text) } else { printable(&text) };
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let mut out = io::stdout().lock();
     match write!(out, "{text}{end}").and_then(|()| out.flush()) {
@@ -19,5 +25,17 @@ pub fn print(text: impl Display) -> io::Result<()> {
 
 /// Writes a line for the user to standard error.
 pub fn tell(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", on_terminal(&text.to_string()));
+}
+
+/// Shows an error on standard error: in colour on a terminal, unless it has characters that a terminal must not get. Those of
+/// the colours could not be told from them.
+pub fn tell_error(error: &miette::Report) {
+    let mut plain = String::new();
+    let drawing = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor());
+    match drawing.render_report(&mut plain, error.as_ref()) {
+        Ok(()) if on_terminal(&plain) == plain => _ = writeln!(io::stderr(), "{error:?}"),
+        Ok(()) => tell(plain),
+        Err(_) => tell(error),
+    }
 }

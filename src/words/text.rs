@@ -11,6 +11,19 @@ pub fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// Text with a visible replacement for each character by which a terminal does more than show it: one that begins an
+/// escape sequence, moves the cursor back or turns the order of letters around. Names in files of others may have them.
+pub fn on_terminal(text: &str) -> String {
+    let mut rest = text.chars().peekable();
+    let mut out = String::with_capacity(text.len());
+    while let Some(c) = rest.next() {
+        let goes_back = c == '\r' && rest.peek() != Some(&'\n');
+        let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        out.push(if goes_back || turns || is_unseen(c) { char::REPLACEMENT_CHARACTER } else { c });
+    }
+    out
+}
+
 /// Whether neither XML nor HTML can hold it: control characters, and Unicode's noncharacters.
 pub fn is_unseen(c: char) -> bool {
     let is_none = matches!(c, '\u{fdd0}'..='\u{fdef}') || c as u32 & 0xfffe == 0xfffe;
@@ -249,6 +262,14 @@ mod tests {
         for many in ["2 replicas", "custom operators", "activations on host", "resident blocks that fit"] {
             assert_eq!(verb(many, "has", "have"), "have", "{many}");
         }
+    }
+
+    #[test]
+    fn a_terminal_gets_no_escapes() {
+        let text = "a\u{1b}[2J\u{9b}1m\rb\u{202e}c\u{7f}\u{8}d";
+        assert_eq!(on_terminal(text), "a\u{fffd}[2J\u{fffd}1m\u{fffd}b\u{fffd}c\u{fffd}\u{fffd}d");
+        let kept = "Grüße\t│ 2 × 3\r\n";
+        assert_eq!(on_terminal(kept), kept);
     }
 
     #[test]

@@ -112,6 +112,42 @@ fn a_config_that_lies_is_named_with_its_keys() {
     }
 }
 
+/// The name of a tensor, in the header of a file of weights.
+fn rename(file: &Path, from: &str, to: &str) {
+    let bytes = std::fs::read(file).unwrap();
+    let (length, rest) = bytes.split_first_chunk::<8>().expect("the header's length");
+    let (header, data) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
+    let mut header: serde_json::Map<String, Value> = serde_json::from_slice(header).unwrap();
+    let tensor = header.remove(from).expect("a tensor of this name");
+    header.insert(to.into(), tensor);
+    let header = serde_json::to_vec(&header).unwrap();
+    let length = (header.len() as u64).to_le_bytes();
+    std::fs::write(file, [&length[..], &header, data].concat()).unwrap();
+}
+
+/// Names in files of others may hold what a terminal would obey: a new title, a cursor that goes back.
+#[test]
+fn names_in_foreign_files_reach_the_terminal_without_escapes() {
+    const ESCAPE: &str = "\u{1b}]0;mine\u{7}\u{1b}[31mred\u{9b}2J\rback\u{202e}";
+    let clean = |ended: Ended| {
+        let text = ended.out + &ended.err;
+        let bad = text.chars().find(|c| c.is_control() && !"\t\n".contains(*c) || *c == '\u{202e}');
+        assert!(bad.is_none() && text.contains("mine"), "{text:?}");
+    };
+    let place = Place::new(TUNED);
+    let folder = copied(&place, "qwen2");
+    rename(&folder.join("model.safetensors"), "model.norm.weight", &format!("model.{ESCAPE}"));
+    for args in [&["generate", "qwen2", "--ids", "1,2"][..], &["verify", "qwen2"], &["run", "recipe.toml"]] {
+        clean(place.runner(args).exits(1));
+    }
+    configure(&folder, &json!({ "model_type": ESCAPE }));
+    clean(place.runner(&["generate", "qwen2", "--ids", "1,2"]).exits(1));
+    clean(place.runner(&["check", "recipe.toml"]).exits(2));
+    // A recipe's own lines are shown too.
+    place.write("mine.toml", &format!("title = \"mine{ESCAPE}\"\n"));
+    clean(place.runner(&["check", "mine.toml"]).exits(2));
+}
+
 #[test]
 fn weights_that_are_not_the_models_fail_their_cell_with_a_plain_reason() {
     let place = Place::new(&TUNED.replace("corpus = \"generated\"\nsize = \"20 KiB\"\n", ""));

@@ -60,7 +60,9 @@ impl Trained {
         let device = id.burn();
         let parameter = |(i, size): (usize, &usize)| {
             let p = tensor(&device, &values(*size, i as u64, 1.0), p_type);
-            (p, rule.state(&[*size], &device))
+            let mut state = rule.state(&[*size], &device);
+            state.set_number(i as u32);
+            (p, state)
         };
         let parameters = sizes.iter().enumerate().map(parameter).collect();
         Self { device, parameters, g_type }

@@ -40,6 +40,8 @@ const PIECE: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct Draws {
     pub key: [u32; 2],
+    /// The number of the tensor: tensors with different ones have different random numbers.
+    pub tensor: u32,
     /// The first element's number, a multiple of four.
     pub first: usize,
 }
@@ -66,7 +68,7 @@ vectorised! {
             one_step(g, p, mean, square, step, clip);
             let counter = (draws.first + piece * PIECE) / 4;
             for (i, four) in random.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                *four = philox([(counter + i) as u32, 0, 0, 0], draws.key);
+                *four = philox([(counter + i) as u32, draws.tensor, 0, 0], draws.key);
             }
             m.iter_mut().zip(&*mean).zip(random).for_each(|((m, mean), bits)| *m = stochastic(*mean, bits));
             v.iter_mut().zip(&*square).zip(random).for_each(|((v, square), bits)| *v = stochastic(*square, bits >> 16));
@@ -166,19 +168,22 @@ mod tests {
         assert_eq!(widen(stochastic(f32::INFINITY, 0xffff)), f32::INFINITY);
         assert!(widen(stochastic(f32::from_bits(0x7f80_0001), 0xffff)).is_nan());
 
-        let step = |key: u32, cut: usize| {
+        let step = |key: u32, tensor: u32, cut: usize| {
             let g = numbers(1000, 4);
             let (mut p, mut m, mut v) = (numbers(1000, 5), vec![0x3c01u16; 1000], vec![0x3c01u16; 1000]);
             // In two parts, as two threads take them.
             for range in [0..cut, cut..1000] {
                 let (p, m, v) = (&mut p[range.clone()], &mut m[range.clone()], &mut v[range.clone()]);
-                let draws = Draws { key: [key, 0], first: range.start };
+                let draws = Draws { key: [key, 0], tensor, first: range.start };
                 update_bf16(&g[range], p, m, v, STEP, 1.0, draws);
             }
             (p, m, v)
         };
-        assert_eq!(step(7, 512), step(7, 4));
-        let (one, other) = (step(7, 4), step(8, 4));
-        assert!(one.0 == other.0 && one.1 != other.1 && one.2 != other.2);
+        assert_eq!(step(7, 0, 512), step(7, 0, 4));
+        let one = step(7, 0, 4);
+        // In another step, and of another tensor in the same one.
+        for other in [step(8, 0, 4), step(7, 1, 4)] {
+            assert!(one.0 == other.0 && one.1 != other.1 && one.2 != other.2);
+        }
     }
 }

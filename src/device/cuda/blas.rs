@@ -70,7 +70,7 @@ impl Blas {
         }
         let handle = lt::create_handle().map_err(|e| format!("cuBLASLt does not start: {e}"))?;
         let remembered = Remembered {
-            folder: cache::folder().map(|folder| folder.join("matmul")),
+            folder: cache::folder("matmul"),
             device: driver::properties(ordinal).name,
             driver: driver::version(),
             library: Self::version(),

@@ -24,7 +24,7 @@ impl Compiled {
         let [major, minor] = &mut version;
         // SAFETY: writes two numbers.
         let known = unsafe { sys::nvrtcVersion(major, minor) }.result().is_ok();
-        let folder = cache::folder().filter(|_| known).map(|folder| folder.join("kernels"));
+        let folder = cache::folder("kernels").filter(|_| known);
         Self { folder, name: name(source, options, version) }
     }
 

@@ -15,9 +15,9 @@ use super::tables::{philox, table};
 use super::{Gpu, memory};
 use cudarc::driver::sys::CUstream;
 
-/// Entries of a table: with five tensors each it takes 3.9 of the 4 KB that a kernel's parameters may have on every
+/// Entries of a table: with five tensors each it takes 4,016 of the 4,096 bytes that a kernel's parameters may have on every
 /// device.
-pub const TOGETHER: usize = 80;
+pub const TOGETHER: usize = 76;
 const THREADS: u32 = 256;
 
 /// A kernel of a source.
@@ -78,7 +78,7 @@ pub enum Moments {
     /// In fp32 numbers whose bits are the largest of each block of 256, and then 8-bit codes, as
     /// [`cpu_kernels::dynamic_map`] has them.
     Coded,
-    /// In bf16, rounded at random with this key.
+    /// In bf16, rounded at random with this key and the tensor's number.
     Rounded([u32; 2]),
 }
 
@@ -100,13 +100,13 @@ impl Moments {
 }
 
 /// Steps AdamW over parameters p with their gradients g and moments m and v, `[p, g, m, v]` each, in place. All p
-/// have one type, and all g one. Where there are `remainders`, one each, p are in bf16 and these their fp32 masters' other 16
+/// have one type, and all g one; `numbers` has one for each. Where there are `remainders`, one each, p are in bf16 and these their fp32 masters' other 16
 /// bits. `clip` and `shared` are on the device.
 ///
 /// # Panics
 /// When sizes or types differ, or the kernel cannot be compiled.
 pub fn adamw(
-    tensors: &[[CubeTensor; 4]],
+    (tensors, numbers): (&[[CubeTensor; 4]], &[u32]),
     remainders: &[CubeTensor],
     moments: Moments,
     clip: Option<&CubeTensor>,
@@ -128,14 +128,16 @@ pub fn adamw(
     let key = if let Moments::Rounded(key) = moments { key } else { [0; 2] };
     let (others, scalars) = ([clip, shared], (step, key));
     if remainders.is_empty() {
-        let rows = tensors.iter().map(|row| Row::new("adamw", row, expected(row)));
+        let rows = tensors.iter().zip(numbers);
+        let rows = rows.map(|(row, number)| Row::new("adamw", row, expected(row)).numbered(*number));
         return launch(kernel, types, p, rows.collect(), others, scalars);
     }
     assert_eq!((types[0], remainders.len()), (DType::BF16, tensors.len()), "remainders of bf16 parameters");
-    let rows = tensors.iter().zip(remainders).map(|(row, low)| {
+    let rows = tensors.iter().zip(numbers).zip(remainders).map(|((row, number), low)| {
         let [p, g, m, v] = expected(row);
         let row = row.each_ref();
         Row::new("adamw", &[row[0], row[1], row[2], row[3], low].map(Clone::clone), [p, g, m, v, p])
+            .numbered(*number)
     });
     launch(kernel, types, p, rows.collect(), others, scalars);
 }
@@ -204,6 +206,7 @@ struct Entry<const K: usize> {
 #[repr(C)]
 struct Table<const K: usize> {
     entries: [Entry<K>; TOGETHER],
+    numbers: [u32; TOGETHER],
     others: [u64; 2],
     scalars: AdamWStep,
     key: [u32; 2],
@@ -257,6 +260,8 @@ struct Call<const K: usize> {
 struct Row<const K: usize> {
     buffers: [BufferBinding; K],
     elements: usize,
+    /// For random numbers.
+    number: u32,
 }
 
 impl<const K: usize> Row<K> {
@@ -272,7 +277,15 @@ impl<const K: usize> Row<K> {
             u32::try_from(elements + ADAMW_8BIT.block).is_ok(),
             "{elements} elements are too many for {kernel}"
         );
-        Self { buffers: tensors.each_ref().map(|tensor| tensor.handle.clone().binding()), elements }
+        Self {
+            buffers: tensors.each_ref().map(|tensor| tensor.handle.clone().binding()),
+            elements,
+            number: 0,
+        }
+    }
+
+    fn numbered(self, number: u32) -> Self {
+        Self { number, ..self }
     }
 }
 
@@ -281,6 +294,7 @@ impl<const K: usize> Call<K> {
         let entry = Entry { tensors: [0; K], elements: 0, first_block: 0 };
         let mut table = Table {
             entries: [entry; TOGETHER],
+            numbers: std::array::from_fn(|i| self.rows.get(i).map_or(0, |row| row.number)),
             others: [0; 2],
             scalars: self.scalars,
             key: self.key,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Activity, ActivityKind};
+use crate::words::Bytes;
 
 /// The folder of the traces in a results folder.
 pub const FOLDER: &str = "traces";
@@ -60,6 +61,20 @@ fn trace(activities: &[Activity]) -> Value {
     json!({ "traceEvents": events, "displayTimeUnit": "ms" })
 }
 
+/// Bytes that a trace has at most when it is unzipped, a hundred times those of a long step: a small file can unzip to more
+/// than a machine has memory.
+const MOST_BYTES: u64 = 1 << 30;
+
+fn unzipped(file: &[u8], most: u64) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    let unzipped = GzDecoder::new(file).take(most + 1).read_to_end(&mut text);
+    unzipped.map_err(|e| format!("it is not compressed by gzip: {e}"))?;
+    match text.len() as u64 > most {
+        true => Err(format!("it unzips to more than {}, and no trace of a step is that long", Bytes(most))),
+        false => Ok(text),
+    }
+}
+
 /// The activities of a trace that [`chrome_trace`] wrote; the first one starts at 0.
 ///
 /// # Errors
@@ -79,8 +94,7 @@ pub fn read_chrome_trace(file: &[u8]) -> Result<Vec<Activity>, String> {
         dur: f64,
         args: Arguments,
     }
-    let mut text = Vec::new();
-    GzDecoder::new(file).read_to_end(&mut text).map_err(|e| format!("it is not compressed by gzip: {e}"))?;
+    let text = unzipped(file, MOST_BYTES)?;
     let trace: Trace = serde_json::from_slice(&text).map_err(|e| format!("it is no Chrome trace: {e}"))?;
     let read = |(i, event): (usize, Value)| {
         let event: Event = serde_json::from_value(event).map_err(|e| format!("its event {i}: {e}"))?;
@@ -116,6 +130,18 @@ mod tests {
         let read = read_chrome_trace(&chrome_trace(&[activity])).unwrap();
         assert_eq!(read[0].kind, ActivityKind::Exchange);
         assert_eq!(ActivityKind::of_kernel("nvjet_sm90"), ActivityKind::Kernel);
+    }
+
+    /// Nothing beyond the limit is unzipped.
+    #[test]
+    fn a_trace_that_unzips_to_too_much_is_refused() {
+        let mut file = GzEncoder::new(Vec::new(), Compression::best());
+        std::io::copy(&mut std::io::repeat(b' ').take(5000), &mut file).unwrap();
+        let file = file.finish().unwrap();
+        assert!(file.len() < 100);
+        assert_eq!(unzipped(&file, 5000).map(|text| text.len()), Ok(5000));
+        let refused = unzipped(&file, 4999).unwrap_err();
+        assert!(refused.contains("unzips to more than 4.88 KiB"), "{refused}");
     }
 
     #[test]

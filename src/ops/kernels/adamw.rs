@@ -25,8 +25,9 @@ struct Group {
     step: AdamWStep,
     clip: Option<CubeTensor>,
     shared: Option<CubeTensor>,
-    /// p, g, m and v.
+    /// p, g, m and v, and each tensor's number.
     tensors: Vec<[CubeTensor; 4]>,
+    numbers: Vec<u32>,
     /// One for each of them, or none.
     remainders: Vec<CubeTensor>,
 }
@@ -54,14 +55,14 @@ impl Pending {
     /// p ← p − rate · m / (√v / correction + eps)
     /// ```
     ///
-    /// p, g, m and v of one shape, p and g of any float types, m and v as `moments` says; clip \[1\] f32, or 1 without it.
+    /// p, g, m and v of one shape, p and g of any float types, m and v as `moments` says, with the tensor's number; clip \[1\] f32, or 1 without it.
     /// shared \[3\] f32 holds whether the step is applied, 1 − β₁ᵗ and 1 − β₂ᵗ: with it rate is divided by the second
     /// and correction multiplied by the root of the third, and where the first is 0, p, m and v stay as they are.
     /// Returns p, m and v, each in its own memory where nobody else holds it. They hold the result when the launch
     /// has been made.
     pub fn step(
         &mut self,
-        moments: Moments,
+        (moments, number): (Moments, u32),
         [p, g, m, v]: [CubeTensor; 4],
         clip: Option<&CubeTensor>,
         shared: Option<&CubeTensor>,
@@ -81,6 +82,7 @@ impl Pending {
         match self.groups.iter_mut().find(fits) {
             Some(group) => {
                 group.tensors.push(tensors);
+                group.numbers.push(number);
                 group.remainders.extend(remainders);
             }
             None => self.groups.push(Group {
@@ -89,6 +91,7 @@ impl Pending {
                 clip: clip.cloned(),
                 shared: shared.cloned(),
                 tensors: vec![tensors],
+                numbers: vec![number],
                 remainders: remainders.into_iter().collect(),
             }),
         }
@@ -98,8 +101,8 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        for Group { moments, step, clip, shared, tensors, remainders } in self.groups.drain(..) {
-            cuda::adamw(&tensors, &remainders, moments, clip.as_ref(), shared.as_ref(), step);
+        for Group { moments, step, clip, shared, tensors, numbers, remainders } in self.groups.drain(..) {
+            cuda::adamw((&tensors, &numbers), &remainders, moments, clip.as_ref(), shared.as_ref(), step);
         }
     }
 }

@@ -13,6 +13,8 @@ pub struct CompactOnHost {
     rule: AdamW,
     bits: Bits,
     moments: [Uncounted; 2],
+    /// Of the tensor.
+    number: u32,
     /// Taken so far.
     steps: i32,
 }
@@ -25,7 +27,7 @@ impl CompactOnHost {
             Bits::Eight => 4 * coded_length(elements),
             Bits::Sixteen => 2 * elements,
         };
-        Ok(Self { rule, bits, moments: [room.take(bytes)?, room.take(bytes)?], steps: 0 })
+        Ok(Self { rule, bits, moments: [room.take(bytes)?, room.take(bytes)?], number: 0, steps: 0 })
     }
 }
 
@@ -42,9 +44,13 @@ impl HostState for CompactOnHost {
             }
             Bits::Sixteen => {
                 let moments = self.moments.each_mut().map(|bytes| bytemuck::cast_slice_mut::<u8, u16>(bytes));
-                step_bf16(target, moments, step, clip, Bits::key(seed));
+                step_bf16(target, moments, step, clip, Bits::draws(seed, self.number));
             }
         }
+    }
+
+    fn set_number(&mut self, number: u32) {
+        self.number = number;
     }
 
     fn visit(&mut self, visit: &mut Visit) {

@@ -5,6 +5,7 @@ mod host;
 mod threads;
 
 use burn::tensor::{DType, Device, Tensor};
+use cpu_kernels::moments::Draws;
 use serde::{Deserialize, Serialize};
 
 use super::host::{AdamWOnHost, HostRule, HostState};
@@ -134,9 +135,9 @@ impl Bits {
         }
     }
 
-    /// The key of the random numbers.
-    fn key(seed: u64) -> [u32; 2] {
-        [seed as u32, (seed >> 32) as u32]
+    /// The random numbers of a tensor in the step with this seed.
+    fn draws(seed: u64, tensor: u32) -> Draws {
+        Draws { key: [seed as u32, (seed >> 32) as u32], tensor, first: 0 }
     }
 }
 
@@ -147,6 +148,8 @@ struct Compact {
     /// In bf16, or in fp32 numbers whose bits are codes, as [`coded_length`] says. `None` only while an update writes over
     /// them.
     moments: Option<[Tensor<1>; 2]>,
+    /// Of the tensor.
+    number: u32,
     steps: i32,
 }
 
@@ -156,21 +159,21 @@ impl Compact {
             Bits::Eight => zeros(coded_length(elements), device),
             Bits::Sixteen => Tensor::zeros([elements], (device, DType::BF16)),
         };
-        Self { rule: rule.clone(), bits, moments: Some([moment(), moment()]), steps: 0 }
+        Self { rule: rule.clone(), bits, moments: Some([moment(), moment()]), number: 0, steps: 0 }
     }
 }
 
 impl State for Compact {
     fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize, pending: &mut Pending) -> Tensor<1> {
         self.steps += 1;
-        let Self { rule, bits, moments, steps } = self;
+        let Self { rule, bits, moments, number, steps } = self;
         let [m, v] = moments.take().expect("between updates");
         if on_cuda(&p) {
             let stored = match bits {
                 Bits::Eight => Moments::Coded,
-                Bits::Sixteen => Moments::Rounded(Bits::key(size.seed)),
+                Bits::Sixteen => Moments::Rounded(Bits::draws(size.seed, *number).key),
             };
-            let [p, m, v] = rule.on_device(*steps, stored, [p, g, m, v], size, pending);
+            let [p, m, v] = rule.on_device(*steps, (stored, *number), [p, g, m, v], size, pending);
             *moments = Some([m, v]);
             return p;
         }
@@ -186,11 +189,15 @@ impl State for Compact {
             Bits::Sixteen => {
                 let moments = [&mut m, &mut v]
                     .map(|moment| bytemuck::cast_slice_mut::<u8, u16>(cpu::bytes_mut(moment)));
-                step_bf16(target, moments, step, clip, Bits::key(size.seed));
+                step_bf16(target, moments, step, clip, Bits::draws(size.seed, *number));
             }
         }
         *moments = Some([unflex(m), unflex(v)]);
         unflex(p)
+    }
+
+    fn set_number(&mut self, number: u32) {
+        self.number = number;
     }
 
     fn visit(&mut self, visit: &mut Visit) {

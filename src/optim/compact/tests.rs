@@ -3,10 +3,11 @@
 use burn::tensor::Distribution;
 
 use super::*;
+use crate::device::Loan;
 use crate::device::drawing;
 use crate::measure::alloc::Room;
-use crate::optim::OptimizerConfig;
-use crate::optim::host::{HostParameters, Work};
+use crate::optim::host::{HostParameters, Work, Worker};
+use crate::optim::{DeviceOptimizer, OptimizerConfig};
 
 /// More than two chunks of threads, and no whole number of blocks.
 const ELEMENTS: usize = 20_001;
@@ -86,6 +87,53 @@ fn the_host_takes_the_steps_of_the_device() {
         }
         assert_eq!(bytemuck::cast_slice::<u8, f32>(&buffer), list(&p));
     }
+}
+
+/// Two equal tensors with equal gradients: their parameters stay equal, and their moments do not round alike. Whoever has
+/// the same id has the same numbers, on the host too.
+#[test]
+fn random_rounding_differs_from_tensor_to_tensor_and_not_from_run_to_run() {
+    let _drawing = drawing();
+    Device::flex().seed(6);
+    let rule = AdamWBf16(AdamW { lr: 1e-2, ..AdamW::default() });
+    let (p, g) = (random(5000, 0.5, DType::F32), random(5000, 1e-2, DType::F32));
+    let ids = ["first", "second", "first"].map(crate::params::table::id);
+    let mut optimizers = [0, 1].map(|_| DeviceOptimizer::new(Box::new(rule.clone())));
+    let moments = |run: usize, id, size: &StepSize| {
+        let optimizer: &mut DeviceOptimizer = &mut optimizers[run];
+        let after = optimizer.update(id, p.clone(), g.clone(), size);
+        let mut bits = Vec::new();
+        optimizer.visit(id, &mut |name, kept| {
+            if name != "steps" {
+                bits.extend_from_slice(&kept.bytes());
+            }
+        });
+        (list(&after), bits)
+    };
+    let mut moments = moments;
+    let [one, other, again] =
+        [(0, ids[0]), (0, ids[1]), (1, ids[2])].map(|(run, id)| moments(run, id, &size(3)));
+    assert!(one.0 == other.0 && one.1 != other.1);
+    assert_eq!(one, again);
+    // Other ranks' parts have numbers of their own, the first rank's are those of the step.
+    assert_eq!([0, 1].map(|rank| size(3).on_rank(rank).seed == 3), [true, false]);
+
+    let worker = Worker::new(rule.on_host().expect("it runs there"), Room::Memory);
+    let on_host = |values: &Tensor<1>, work| {
+        let mut memory = crate::measure::alloc::Uncounted::new(4 * 5000).expect("memory");
+        memory.copy_from_slice(bytemuck::cast_slice(&list(values)));
+        let loan = Loan { memory: Box::new(memory), arrival: Box::new(|| Ok(())) };
+        worker.submit(ids[0], loan, work).wait();
+    };
+    on_host(&p, Work::Adopt { elements: 5000, dtype: DType::F32 });
+    on_host(&g, Work::step(&size(3)));
+    let mut bits = Vec::new();
+    worker.visit(ids[0], &mut |name, kept| {
+        if name.ends_with("bf16") {
+            bits.extend_from_slice(&kept.bytes());
+        }
+    });
+    assert_eq!(bits, one.1);
 }
 
 #[test]

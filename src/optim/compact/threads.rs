@@ -34,11 +34,12 @@ pub fn step_8bit(target: Target<'_>, [m, v]: [&mut [f32]; 2], step: AdamWStep, c
     all.for_each(|(chunk, (m, v))| chunk.run(|g, p| update_8bit(g, p, m, v, step, clip)));
 }
 
-/// A step whose moments are in bf16.
-pub fn step_bf16(target: Target<'_>, [m, v]: [&mut [u16]; 2], step: AdamWStep, clip: f32, key: [u32; 2]) {
+/// A step whose moments are in bf16. `draws`: of the first element.
+pub fn step_bf16(target: Target<'_>, [m, v]: [&mut [u16]; 2], step: AdamWStep, clip: f32, draws: Draws) {
     let moments = m.par_chunks_mut(CHUNK).zip(v.par_chunks_mut(CHUNK)).enumerate();
     target.chunks().into_par_iter().zip(moments).for_each(|(chunk, (i, (m, v)))| {
-        chunk.run(|g, p| update_bf16(g, p, m, v, step, clip, Draws { key, first: i * CHUNK }));
+        let draws = Draws { first: draws.first + i * CHUNK, ..draws };
+        chunk.run(|g, p| update_bf16(g, p, m, v, step, clip, draws));
     });
 }
 

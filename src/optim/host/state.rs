@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use crate::device::HostMemory;
 use crate::device::elements::{round, widen};
 use crate::measure::alloc::{Room, Uncounted};
-use crate::optim::{Kept, StepSize, Visit};
+use crate::optim::{Kept, StepSize, Visit, seed_of_rank};
 
 /// Elements that one thread works on at a time: 1 MiB of each fp32 array.
 pub const CHUNK: usize = 1 << 18;
@@ -19,6 +19,9 @@ pub trait HostState: Send {
     /// One step on the threads of the current rayon pool. `buffer` holds gradients of `dtype`, which are
     /// multiplied by the step's factor, and then the new weights.
     fn step(&mut self, dtype: DType, buffer: &mut [u8], master: &mut [f32], step: HostStep);
+
+    /// As [`State::set_number`](crate::optim::State::set_number).
+    fn set_number(&mut self, _number: u32) {}
 
     /// All that it keeps between steps.
     fn visit(&mut self, visit: &mut Visit);
@@ -57,6 +60,15 @@ impl Work {
         let step = || HostStep { rate: size.rate, clip: size.clip_on_host(), seed: size.seed };
         size.applied_on_host().then(|| Self::Step(step()))
     }
+
+    /// As [`StepSize::on_rank`].
+    #[must_use]
+    pub fn on_rank(self, rank: usize) -> Self {
+        match self {
+            Self::Step(step) => Self::Step(HostStep { seed: seed_of_rank(step.seed, rank), ..step }),
+            other => other,
+        }
+    }
 }
 
 /// fp32 master weights, in memory, or files, that the device's figures leave out, and the rule's own state.
@@ -73,6 +85,11 @@ impl HostParameters {
     /// When there is not so much room.
     pub fn new(rule: &HostRule, elements: usize, dtype: DType, room: &Room) -> Result<Self, String> {
         Ok(Self { dtype, master: room.take(4 * elements)?, rule: rule(elements, room)? })
+    }
+
+    /// As [`State::set_number`](crate::optim::State::set_number).
+    pub fn set_number(&mut self, number: u32) {
+        self.rule.set_number(number);
     }
 
     /// All that is kept between steps.

@@ -14,7 +14,7 @@ use super::state::{HostParameters, HostRule, Work};
 use crate::device::trace::note_host_work;
 use crate::device::{HostMemory, Loan};
 use crate::measure::alloc::{NO_DISK, Room};
-use crate::optim::Visit;
+use crate::optim::{Visit, number};
 use crate::words::refusal::refuse;
 
 /// Threads that stay free: one drives the device and one is its backend's.
@@ -137,7 +137,9 @@ fn answer(
 ) -> Answer {
     arrival()?;
     if let Work::Adopt { elements, dtype } = work {
-        states.insert(id, HostParameters::new(rule, elements, dtype, room)?);
+        let mut parameters = HostParameters::new(rule, elements, dtype, room)?;
+        parameters.set_number(number(id));
+        states.insert(id, parameters);
     }
     let state = states.get_mut(&id).expect("parameters are adopted first");
     let start = Instant::now();

@@ -86,6 +86,11 @@ impl ShardedBlocks {
         self.buckets[block].gather(&self.buckets[block].own(parts))
     }
 
+    /// This rank's place among those that have parts.
+    fn place(&self) -> usize {
+        self.buckets.first().map_or(0, Bucket::place)
+    }
+
     /// Waits for the oldest sums that are on their way, and hands them to this rank's part.
     fn take_sums(&mut self) {
         let Some(block) = self.under_way.pop_front() else { return };
@@ -157,7 +162,7 @@ impl Turns for ShardedBlocks {
     }
 
     fn update_on_arrival(&mut self, work: Work) {
-        self.parts.update_on_arrival(work);
+        self.parts.update_on_arrival(work.on_rank(self.place()));
     }
 
     fn make_room(&mut self, elements: usize) {
@@ -188,7 +193,7 @@ impl ParameterStore for ShardedBlocks {
     }
 
     fn update(&mut self, size: &StepSize) {
-        self.parts.update(size);
+        self.parts.update(&size.on_rank(self.place()));
     }
 
     fn finish(&mut self) {

@@ -17,7 +17,7 @@ use crate::ops::flat::{laid_out, part};
 use crate::ops::narrow;
 use crate::ops::parameters::flat;
 use crate::optim::DeviceOptimizer;
-use crate::params::table::{Entry, Group};
+use crate::params::table::{Entry, Group, id};
 use crate::residence::layout::Layout;
 use crate::world::{Arriving, ProcessGroup};
 
@@ -57,8 +57,8 @@ impl Bucket {
     ) -> Self {
         let regions = Regions::of(&layout, ranks.size());
         Self {
+            id: id(&name),
             name,
-            id: ParamId::new(),
             layout,
             regions,
             dtype,
@@ -71,6 +71,11 @@ impl Bucket {
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// This rank's place among those that have the parts.
+    pub fn place(&self) -> usize {
+        self.ranks.place()
     }
 
     /// Begins to sum gradients over ranks, each given with its number in the layout. Missing gradients count as 0.

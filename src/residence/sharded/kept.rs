@@ -10,7 +10,7 @@ use crate::ops::parameters::flat;
 use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, StepSize, Visit, squares};
 use crate::residence::ParameterStore;
 use crate::residence::engine::Pass;
-use crate::residence::layout::Layout;
+use crate::residence::layout::{Layout, block_id};
 use crate::residence::strategy::{Function, Movement};
 use crate::residence::turns::Turns;
 
@@ -40,7 +40,7 @@ impl KeptParts {
         device: Device,
         values: impl Fn(usize) -> Vec<Tensor<1>>,
     ) -> Self {
-        let part = |(i, layout)| KeptPart { id: ParamId::new(), layout, values: values(i), gradient: None };
+        let part = |(i, layout)| KeptPart { id: block_id(i), layout, values: values(i), gradient: None };
         let blocks = layouts.into_iter().enumerate().map(part).collect();
         Self { prefix, blocks, optimizer: Optimizer::None, device }
     }

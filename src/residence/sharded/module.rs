@@ -161,6 +161,7 @@ impl ShardedModule {
     pub fn update<M: Module>(&mut self, module: M, size: &StepSize) -> M {
         let mut buckets = self.shared.lock().expect("no panic");
         buckets.whole = GradientSet::default();
+        let size = &size.on_rank(buckets.all.first().map_or(0, Bucket::place));
         match &mut self.optimizer {
             Optimizer::None => {}
             Optimizer::OnDevice(optimizer) => {

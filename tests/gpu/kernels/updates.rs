@@ -28,7 +28,7 @@ fn adamw(
     shared: Option<&CubeTensor>,
     step: AdamWStep,
 ) -> [CubeTensor; 3] {
-    Pending::default().step(Moments::Fp32, tensors, clip, shared, step)
+    Pending::default().step((Moments::Fp32, 0), tensors, clip, shared, step)
 }
 
 fn widen(x: f32) -> f64 {
@@ -92,7 +92,7 @@ fn many_adamw_steps_in_few_launches() {
         let mut pending = Pending::default();
         let together: Vec<_> = all
             .iter()
-            .map(|parameter| pending.step(Moments::Fp32, tensors(parameter), None, None, step))
+            .map(|parameter| pending.step((Moments::Fp32, 0), tensors(parameter), None, None, step))
             .collect();
         drop(pending);
         for (i, (together, parameter)) in together.iter().zip(&all).enumerate() {

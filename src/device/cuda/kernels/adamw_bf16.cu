@@ -12,7 +12,8 @@ __device__ __forceinline__ float stochastic(float x, u32 random) {
 // p as Parameter has it, g of type B, m and v in bf16.
 extern "C" __global__ void adamw_bf16(const __grid_constant__ Table table) {
     if (table.shared && table.shared[0] == 0.0f) return;
-    const Entry &entry = table.entries[own_entry(table)];
+    const u32 own = own_entry(table);
+    const Entry &entry = table.entries[own];
     const Parameter p(entry);
     const Tensor<B> g(entry.tensors[1]);
     const Tensor<BFLOAT16> m(entry.tensors[2]), v(entry.tensors[3]);
@@ -26,7 +27,7 @@ extern "C" __global__ void adamw_bf16(const __grid_constant__ Table table) {
         g.load(i, gradient);
         m.load(i, mean);
         v.load(i, square);
-        philox(i / 4, table.key, random);
+        philox(i / 4, table.key, random, table.numbers[own]);
 #pragma unroll
         for (u32 k = 0; k < N; k++) {
             rates.step(value[k], gradient[k], mean[k], square[k]);

@@ -22,6 +22,8 @@ struct Scalars {
 
 struct Table {
     Entry entries[MOST];
+    // Of each entry's tensor, for random numbers.
+    u32 numbers[MOST];
     // One number each on the device, or null.
     const float *clip, *shared;
     Scalars scalars;

@@ -1,6 +1,7 @@
-// Philox4x32-10 of a counter and a key, as cpu-kernels' random.rs has it: four numbers. Its constants stand before this.
-__device__ __forceinline__ void philox(u32 counter, const u32 (&key)[2], u32 (&numbers)[4]) {
-    u32 a = counter, b = 0, c = 0, d = 0, k = key[0], l = key[1];
+// Philox4x32-10 of a counter of two words and a key, as cpu-kernels' random.rs has it: four numbers. Its constants stand
+// before this.
+__device__ __forceinline__ void philox(u32 counter, const u32 (&key)[2], u32 (&numbers)[4], u32 second = 0) {
+    u32 a = counter, b = second, c = 0, d = 0, k = key[0], l = key[1];
 #pragma unroll
     for (u32 round = 0; round < PHILOX_ROUNDS; round++) {
         const u32 high_x = __umulhi(PHILOX_X, a), low_x = PHILOX_X * a;
