@@ -8,7 +8,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
 use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{CheckArgs, open_results};
+use runner::commands::{CheckArgs, open_results, tell_of_models};
 use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
 use runner::device::cuda::libraries;
@@ -115,6 +115,7 @@ fn measure<E: Executor>(
     let mut shown = options.choose(recipe.cells.len())?;
     shown.truncate(PLANNED);
     let (plan, device) = (plan::plan(recipe, &Target::Here, &shown), recipe.device().info());
+    tell_of_models(recipe);
     if args.dry_run {
         let store = Store::at(&args.results, recipe, &device);
         print(&format!("{plan}\n{}", run::dry_run(&store, recipe, options)?))?;
@@ -151,6 +152,7 @@ fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> Result<E
                     recipe.elsewhere_notice().map_or(String::new(), |notice| format!("; {notice}"));
                 let cells = counted(recipe.cells.len(), "cell");
                 print(&format!("{}: {cells}, all valid{elsewhere}", path.display()))?;
+                tell_of_models(&recipe);
             }
             Err(error) => code = failure(&error.into()),
         }

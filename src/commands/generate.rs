@@ -1,5 +1,7 @@
 //! `runner generate`: continues prompts with a language model from a folder of weights.
 
+mod defaults;
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -74,14 +76,8 @@ pub struct GenerateArgs {
 pub fn run(args: &GenerateArgs) -> Result<String> {
     let device = super::device(&args.device)?;
     let choice = choice(args)?;
-    if !args.folder.is_dir() {
-        return Err(miette!(
-            help = "name a folder that holds config.json and the weights in safetensors",
-            "{} is not a folder",
-            args.folder.display()
-        ));
-    }
     let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
+    tell_all(args, &model);
     let text = Text::open(args)?;
     let fitting = on_language!(&model, model => model.check_weights()).expect("a language model");
     fitting.map_err(|e| miette!("{e}"))?;
@@ -131,6 +127,15 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     })
     .expect("a language model");
     Ok(results.iter().map(|ids| text.show(ids)).join("\n"))
+}
+
+/// Tells what the folder's files say that generation does not do.
+fn tell_all(args: &GenerateArgs, model: &Model) {
+    let temperature = args.temperature.map(|_| "temperature");
+    let top_k = Some("top_k").filter(|_| args.top_k > 0);
+    let given: Vec<&str> = temperature.into_iter().chain(top_k).collect();
+    let notices = super::notices(&args.folder, model, false);
+    notices.into_iter().chain(defaults::notice(&args.folder, &given)).for_each(tell);
 }
 
 fn choice(args: &GenerateArgs) -> Result<Choice> {

@@ -16,10 +16,12 @@ pub mod verify;
 use std::path::Path;
 
 use clap::Args;
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::device::Target;
-use crate::recipe::Setting;
+use crate::model::Model;
+use crate::recipe::{Recipe, Setting};
 use crate::run::Results;
 use crate::words::DeviceId;
 use crate::words::streams::tell;
@@ -40,6 +42,24 @@ pub fn open_results(folder: &Path) -> Result<Results> {
     let results = Results::open(folder)?;
     results.notices.iter().for_each(tell);
     Ok(results)
+}
+
+/// What the user should know of the folders of weights of a recipe, each once.
+pub fn tell_of_models(recipe: &Recipe) {
+    let models = recipe.cells.iter().filter_map(|cell| {
+        let folder = cell.model.weights_folder()?;
+        Some((folder, &cell.model, cell.train.mode.trains()))
+    });
+    let models = models.unique_by(|(folder, _, trains)| (*folder, *trains));
+    let notices = models.flat_map(|(folder, model, trains)| notices(folder, model, trains));
+    notices.unique().for_each(tell);
+}
+
+/// What the user should know of a model's folder.
+fn notices(folder: &Path, model: &Model, trains: bool) -> Vec<String> {
+    let file = folder.join("config.json");
+    let of = |notice: String| format!("{}: {notice}", file.display());
+    model.notices(trains).into_iter().map(of).collect()
 }
 
 /// The device of this name on this machine.

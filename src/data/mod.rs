@@ -86,7 +86,7 @@ impl Dataset {
     /// `vocab_size` is the model's.
     ///
     /// # Errors
-    /// Missing or damaged files, and a tokenizer with more tokens than the model has.
+    /// Missing or damaged files, and a tokenizer that is trained to more tokens than the model has.
     ///
     /// # Panics
     /// When the corpus is the task's and there is no task.
@@ -108,20 +108,15 @@ impl Dataset {
             TokenizerSource::Train { vocab_size } => trained(&corpus.documents(train_split)?, *vocab_size)?,
             TokenizerSource::Path(path) => Tokenizer::load(path)?,
         };
-        if tokenizer.vocab_size() > vocab_size {
-            let advice = match source {
-                TokenizerSource::Train { .. } => {
-                    "make data.vocab_size smaller or model.vocab_size larger".into()
-                }
-                TokenizerSource::Path(path) => {
-                    format!("{} is not the model's: name its own in data.tokenizer", path.display())
-                }
-            };
+        // That of a folder may have tokens which no text has, and for which its model has no rows.
+        if matches!(source, TokenizerSource::Train { .. }) && tokenizer.vocab_size() > vocab_size {
             return Err(DataError::new(format!(
-                "the tokenizer has {} tokens, but model.vocab_size is {vocab_size}; {advice}",
+                "the tokenizer has {} tokens, but model.vocab_size is {vocab_size}; make data.vocab_size smaller or \
+                 model.vocab_size larger",
                 tokenizer.vocab_size()
             )));
         }
+        let tokenizer = tokenizer.of_rows(vocab_size);
         Ok(Self::Text(Box::new(TextDataset { corpus, tokenizer, classified, train_split, eval_split })))
     }
 

@@ -13,6 +13,8 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer as Inner};
 
 use super::DataError;
+use crate::params::weights::found;
+use crate::words::text::printable;
 use sentencepiece::place_first_space;
 use sequence::added_by;
 
@@ -36,6 +38,8 @@ pub struct Tokenizer {
     behind: Vec<u32>,
     /// The first is the one that a text is trained with.
     ends: Vec<u32>,
+    /// Rows of the model's embedding, where they are known.
+    rows: Option<usize>,
 }
 
 impl Tokenizer {
@@ -53,8 +57,10 @@ impl Tokenizer {
                 path.display()
             )));
         }
-        let mut inner = Inner::from_file(&path)
-            .map_err(|e| DataError::new(format!("{} is not a tokenizer: {e}", path.display())))?;
+        let mut inner = Inner::from_file(&path).map_err(|e| {
+            let other = found::other_content(&path);
+            DataError::new(other.unwrap_or_else(|| format!("{} is not a tokenizer: {e}", path.display())))
+        })?;
         // A saved tokenizer may cut or pad texts, which a training corpus must not be.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| DataError::new(e.to_string()))?;
@@ -63,7 +69,7 @@ impl Tokenizer {
         let [before, behind] = added_by(inner.get_post_processor())?;
         // It also trims the offsets of tokens, which find the end of a prompt.
         inner.with_post_processor(None::<PostProcessorWrapper>);
-        let mut tokenizer = Self { inner, before, behind, ends: Vec::new() };
+        let mut tokenizer = Self { inner, before, behind, ends: Vec::new(), rows: None };
         tokenizer.ends = tokenizer.ends_by(&folder)?;
         if tokenizer.ends.is_empty() {
             tokenizer.ends.extend(tokenizer.id(END_OF_TEXT));
@@ -108,7 +114,8 @@ impl Tokenizer {
         inner
             .train(&mut TrainerWrapper::from(trainer), documents.iter())
             .map_err(|e| DataError::new(format!("cannot train a tokenizer: {e}")))?;
-        let mut tokenizer = Self { inner, before: Vec::new(), behind: Vec::new(), ends: Vec::new() };
+        let mut tokenizer =
+            Self { inner, before: Vec::new(), behind: Vec::new(), ends: Vec::new(), rows: None };
         tokenizer.ends.extend(tokenizer.id(END_OF_TEXT));
         Ok(tokenizer)
     }
@@ -138,7 +145,30 @@ impl Tokenizer {
     /// # Errors
     /// When the vocabulary cannot express the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        Ok(self.inner.encode_fast(text, false).map_err(unreadable)?.get_ids().to_vec())
+        self.within_rows(self.inner.encode_fast(text, false).map_err(unreadable)?.get_ids().to_vec())
+    }
+
+    /// The same for a model whose embedding has so many rows. It may have more tokens than these; a text that needs one of
+    /// them is refused.
+    #[must_use]
+    pub fn of_rows(self, rows: usize) -> Self {
+        Self { rows: Some(rows), ..self }
+    }
+
+    /// Tokens, all of which the model has a row for.
+    fn within_rows(&self, ids: Vec<u32>) -> Result<Vec<u32>, DataError> {
+        ids.iter().try_for_each(|id| self.within(*id)).map(|()| ids)
+    }
+
+    /// Whether the model has a row for a token.
+    fn within(&self, id: u32) -> Result<(), DataError> {
+        let Some(rows) = self.rows.filter(|rows| id as usize >= *rows) else { return Ok(()) };
+        let token = self.inner.id_to_token(id).unwrap_or_default();
+        Err(DataError::new(format!(
+            "the text has the token {id}, \"{}\", and the model has only {rows} rows (model.vocab_size): the tokenizer is not \
+             the model's, or the model's embedding was not enlarged for it; name the model's own in data.tokenizer",
+            printable(&token)
+        )))
     }
 
     /// The text of tokens, special ones included. A token outside of the vocabulary, which a model with more rows can
@@ -192,12 +222,13 @@ impl Tokenizer {
     /// # Errors
     /// When the tokenizer has none.
     pub fn require_eos(&self) -> Result<u32, DataError> {
-        self.eos().ok_or_else(|| {
+        let eos = self.eos().ok_or_else(|| {
             DataError::new(
                 "the tokenizer has no end token, and without one a model cannot learn where an answer ends; name \
                  eos_token in tokenizer_config.json next to tokenizer.json",
             )
-        })
+        })?;
+        self.within(eos).map(|()| eos)
     }
 
     /// The token that stands between documents: `<|endoftext|>`, else the one that ends a text.
@@ -206,12 +237,14 @@ impl Tokenizer {
     /// When the tokenizer has neither.
     pub fn end_of_text(&self) -> Result<u32, DataError> {
         // An instruction-tuned model's eos ends a turn of its dialogue, not a document.
-        self.id(END_OF_TEXT).or(self.eos()).ok_or_else(|| {
+        let own = self.id(END_OF_TEXT).filter(|id| self.within(*id).is_ok());
+        let end = own.or(self.eos()).ok_or_else(|| {
             DataError::new(format!(
                 "the tokenizer has no {END_OF_TEXT} and no eos_token; name one in tokenizer_config.json \
                  next to tokenizer.json"
             ))
-        })
+        })?;
+        self.within(end).map(|()| end)
     }
 
     fn id(&self, token: &str) -> Option<u32> {

@@ -29,7 +29,7 @@ use crate::words::values::Values;
 use crate::words::{Key, Section};
 pub use cost::{Account, Operators, Workload};
 
-use config::LanguageModel;
+use config::{ConfigFile, LanguageModel};
 use families::*;
 use language::DecoderSizes;
 pub use part::{Output, Part, Parts};
@@ -182,11 +182,31 @@ impl Model {
     }
 
     /// The `config.json` that goes with a language model's weights; see [`config::to_hugging_face`].
-    pub fn config_file(&self, stored: DType, ends: &[u32]) -> Option<Value> {
-        fn of<F: Family>(model: &LanguageModel<F>, stored: DType, ends: &[u32]) -> Value {
-            config::to_hugging_face::<F>(&model.config, stored, ends)
+    pub fn config_file(
+        &self,
+        stored: DType,
+        base: Option<ConfigFile>,
+        ends: Option<&[u32]>,
+    ) -> Option<Value> {
+        fn of<F: Family>(
+            model: &LanguageModel<F>,
+            stored: DType,
+            base: Option<ConfigFile>,
+            ends: Option<&[u32]>,
+        ) -> Value {
+            config::to_hugging_face::<F>(&model.config, stored, base, ends)
         }
-        on_language!(self, model => of(model, stored, ends))
+        on_language!(self, model => of(model, stored, base, ends))
+    }
+
+    /// What the user should know of the `config.json` in its folder of weights, a sentence each; none where it has no folder.
+    pub fn notices(&self, trains: bool) -> Vec<String> {
+        fn of<F: Family>(_: &LanguageModel<F>, file: &ConfigFile, trains: bool) -> Vec<String> {
+            file.notices::<F>(trains)
+        }
+        let file = self.weights_folder().and_then(|folder| ConfigFile::read(folder).ok());
+        let notices = file.and_then(|file| on_language!(self, model => of(model, &file, trains)));
+        notices.unwrap_or_default()
     }
 
     /// The name of a language model's kind.

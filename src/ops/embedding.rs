@@ -25,6 +25,8 @@ pub struct Ids {
     order: Tensor<1, Int>,
     unique: Tensor<1, Int>,
     starts: Tensor<1, Int>,
+    /// The id whose row gets no gradient.
+    padding: Option<usize>,
 }
 
 impl Ids {
@@ -74,7 +76,21 @@ impl Ids {
 
     /// From the tensors of [`Ids::arrays`] and the [`bound`](Ids::bound) of the ids.
     pub fn from_tensors([ids, order, unique, starts]: [Tensor<1, Int>; 4], below: usize) -> Self {
-        Self { ids, below, order, unique, starts }
+        Self { ids, below, order, unique, starts, padding: None }
+    }
+
+    /// The same, where the row of this id gets no gradient: PyTorch's `padding_idx`.
+    #[must_use]
+    pub fn padded_with(self, padding: Option<usize>) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// Gradients [tokens, hidden] of which those of padding are 0.
+    fn learned(&self, g: Tensor<2>) -> Tensor<2> {
+        match self.padding {
+            None => g,
+            Some(id) => g.mask_fill(self.ids.clone().equal_elem(id as i32).unsqueeze_dim::<2>(1), 0.0),
+        }
     }
 }
 
@@ -97,6 +113,7 @@ pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
         let (dtype, [vocab, _]) = (weight.dtype(), weight.dims());
         ids.expect_rows(vocab, "the embedding");
         (rows(weight, &ids.ids, out), move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
+            let g = ids.learned(g);
             let earlier = if on_cuda(&g) { earlier(0) } else { None };
             let dweight = match earlier {
                 Some(earlier) => {
@@ -126,6 +143,7 @@ pub fn embedding_of_part(weight: Tensor<2>, ids: &Ids, [place, parts]: [usize; 2
         let dtype = weight.dtype();
         let y = rows(weight, &own, out).mask_fill(others.clone(), 0.0);
         (y, move |g: Tensor<2>, _| {
+            let g = ids.learned(g);
             if on_cuda(&g) {
                 return [Some(sums(g, &ids, first..first + vocab, dtype).into_dispatch())];
             }
@@ -157,6 +175,14 @@ fn added(g: Tensor<2>, ids: &Tensor<1, Int>, vocab: usize) -> Tensor<2> {
     }
     let zeros = Tensor::zeros([vocab, g.dims()[1]], (&g.device(), g.dtype()));
     zeros.select_assign(0, ids.clone(), g, IndexingUpdateOp::Add)
+}
+
+/// Adds what backward needs where one row gets no gradient: gradients of the tokens with 0 for it, and which tokens those are.
+pub fn add_padding(cost: &mut Cost, setting: &Setting, columns: u64) {
+    if setting.trained.weights {
+        let masked = Moment::workspace(setting.tokens() * (columns * setting.stored + 1));
+        cost.backward = cost.backward + masked;
+    }
 }
 
 /// Rows of a table [rows, columns] for each token. Nothing is kept. Where the head reads the `tied` table too, its

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::attention::{Heads, Mask, Way, attention, attention_packed};
 use super::dense::{Arithmetic, WeightLayout, dense};
-use super::embedding::{Ids, embedding};
+use super::embedding::{Ids, embedding, embedding_of_part};
 use super::gelu::gelu;
 use super::norm::norm;
 use super::product::Fp32Math;
@@ -140,6 +140,24 @@ fn embedding_sums_the_gradients_of_equal_tokens() {
     let ours = gradients([random([5, 6], 1)], |[w]| embedding(w, &ids, DType::F32));
     let plain = gradients([random([5, 6], 1)], |[w]| w.select(0, ids.ids.clone()));
     assert_all_close(&ours, &plain, 1e-6);
+}
+
+/// PyTorch's `padding_idx`; of a part of the table too.
+#[test]
+fn a_padding_token_gives_its_row_no_gradient() {
+    let ids = |padding| Ids::new(vec![3, 0, 3, 2], &Device::flex()).padded_with(padding);
+    let whole = |padding| gradients([random([4, 6], 1)], |[w]| embedding(w, &ids(padding), DType::F32));
+    let part = |padding| {
+        gradients([random([2, 6], 1)], |[w]| embedding_of_part(w, &ids(padding), [1, 2], DType::F32))
+    };
+    for (of, first) in [(&whole as &dyn Fn(Option<usize>) -> _, 0), (&part, 2)] {
+        let (plain, padded): (Vec<Vec<f64>>, Vec<Vec<f64>>) = (of(None), of(Some(3)));
+        assert_eq!(plain[0], padded[0], "the same values");
+        for (i, (a, b)) in plain[1].iter().zip(&padded[1]).enumerate() {
+            let row = first + i / 6;
+            assert!(if row == 3 { *a != 0.0 && *b == 0.0 } else { a == b }, "row {row}: {a} {b}");
+        }
+    }
 }
 
 /// A kernel would read whatever lies behind the table.

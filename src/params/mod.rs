@@ -1,5 +1,6 @@
 //! Parameters: which there are, where they come from, which of them are trained, and files of weights and adapters.
 
+pub mod companions;
 pub mod named;
 pub mod peft;
 pub mod save;

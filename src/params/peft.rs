@@ -1,23 +1,23 @@
 //! PEFT's folder of an adapter: `adapter_config.json` and `adapter_model.safetensors`. A method is one file.
 
+mod file;
 mod lora;
 mod virtual_tokens;
 
-use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
-use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 
 use super::table::{Entry, Group, Table};
 use super::tuning::{Lora, Prefix, Prompt, TuningConfig, VirtualTokenKeys, VirtualTokens};
-use super::weights::{TensorFile, float, shortened};
+use super::weights::found;
 use crate::ops::dense::WeightLayout;
 use crate::words::Rule;
-use virtual_tokens::Part;
+
+pub use file::AdapterFile;
 
 pub const CONFIG: &str = "adapter_config.json";
 pub const TENSORS: &str = "adapter_model.safetensors";
@@ -108,10 +108,20 @@ impl PeftType<'_> {
             Self::VirtualTokens(tokens) => virtual_tokens::config(tokens),
         };
         config.as_object_mut().expect("made as an object").extend(own);
+        let first = match self {
+            Self::Lora(settings) => settings.adapter.as_deref().map(Path::new),
+            Self::VirtualTokens(_) => None,
+        };
+        let kept = first.map_or(Ok(Vec::new()), |first| AdapterFile::own(first, table));
+        let kept = kept.map_err(io::Error::other)?;
+        if let Some(first) = first {
+            let modules = Config::read(first).map_err(io::Error::other)?.get("modules_to_save").clone();
+            config["modules_to_save"] = modules;
+        }
         fs::write(folder.join(CONFIG), serde_json::to_vec_pretty(&config)?)?;
         let path = folder.join(TENSORS);
         match self {
-            Self::Lora(_) => lora::write(&path, table, value),
+            Self::Lora(_) => lora::write(&path, table, &kept, value),
             Self::VirtualTokens(_) => virtual_tokens::write(&path, table, value),
         }
     }
@@ -126,15 +136,17 @@ struct Config {
 impl Config {
     fn read(folder: &Path) -> Result<Self, String> {
         let path = folder.join(CONFIG);
-        let text = fs::read_to_string(&path).map_err(|e| {
-            format!(
-                "cannot read {}: {e}; name a folder that PEFT's save_pretrained has written",
-                path.display()
-            )
-        })?;
+        if !path.exists() {
+            found::folder(folder)?;
+            let why = found::lacks(folder, CONFIG);
+            return Err(format!("{why}; name a folder that PEFT's save_pretrained has written"));
+        }
+        let text = fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
         let mut config = Self { path, keys: Map::new() };
-        config.keys = serde_json::from_str(&text)
-            .map_err(|e| config.wrong(&format!("it is not a JSON object: {e}")))?;
+        config.keys = serde_json::from_str(&text).map_err(|e| {
+            let other = found::other_content(&config.path);
+            other.unwrap_or_else(|| config.wrong(&format!("it is not a JSON object: {e}")))
+        })?;
         Ok(config)
     }
 
@@ -186,67 +198,6 @@ pub fn method(folder: &Path) -> Result<TuningConfig, String> {
              own tuning.method",
             config.get("peft_type")
         ))),
-    }
-}
-
-/// The tensors of a folder.
-#[derive(Debug)]
-pub struct AdapterFile {
-    file: TensorFile,
-    /// Of virtual tokens, by name.
-    parts: HashMap<String, Part>,
-}
-
-impl AdapterFile {
-    /// # Errors
-    /// A missing or damaged file, and every tensor that is not one of the adapter parameters in `expected`.
-    pub fn open(folder: &Path, expected: &Table) -> Result<Self, String> {
-        let file = TensorFile::open(&folder.join(TENSORS));
-        let file = file.map_err(|e| format!("{e}; name a folder that PEFT's save_pretrained has written"))?;
-        let mut file = Self { file, parts: HashMap::new() };
-        let mut problems = Vec::new();
-        let parts = virtual_tokens::parts(&file.file, expected);
-        let of_virtual_tokens = !matches!(parts, Ok(None));
-        match parts {
-            Ok(parts) => file.parts = parts.unwrap_or_default(),
-            Err(problem) => problems.push(problem),
-        }
-        let fits = problems.is_empty();
-        for Entry { name, shape, .. } in adapters(expected).filter(|_| fits) {
-            match file.get(name) {
-                None => problems.push(format!("  missing: {name} {shape:?}")),
-                Some(tensor) if tensor.shape() != shape => {
-                    problems
-                        .push(format!("  wrong shape: {name} is {:?}, expected {shape:?}", tensor.shape()));
-                }
-                Some(tensor) if float(tensor.dtype()).is_none() => {
-                    problems.push(format!("  wrong dtype: {name} is {:?}", tensor.dtype()));
-                }
-                Some(_) => {}
-            }
-        }
-        let known: BTreeSet<&str> = adapters(expected).map(|entry| entry.name.as_str()).collect();
-        let names = if of_virtual_tokens { Vec::new() } else { file.file.names() };
-        let unexpected = names.into_iter().filter(|name| !known.contains(plain_name(name).as_str()));
-        problems.extend(unexpected.map(|name| format!("  unexpected: {name}")));
-        if problems.is_empty() {
-            return Ok(file);
-        }
-        Err(format!(
-            "the adapter in {} is of another model, of other layers, or of another rank than its adapter_config.json \
-             says:\n{}\nname the model that it was trained with; an adapter of only some of the layers with one name \
-             (a path in its target_modules) cannot be read",
-            folder.display(),
-            shortened(&problems, MOST)
-        ))
-    }
-
-    /// A parameter by its name in the model.
-    pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
-        match self.parts.get(name) {
-            Some(part) => Some(part.view()),
-            None => self.file.tensor(&format!("{WRAPPED}{name}")),
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use safetensors::{Dtype, SafeTensorError, View, serialize_to_file};
 
+use super::companions::{GENERATION, TEMPLATES, TOKENIZER};
 use super::peft;
 use super::table::{Entry, Table};
 use super::weights::{TensorFile, stored};
@@ -17,16 +18,8 @@ use super::weights::{TensorFile, stored};
 pub const WEIGHTS: &str = "model.safetensors";
 /// In the metadata of a model's weights: without it transformers does not know whose layout the tensors have.
 pub const LAYOUT: (&str, &str) = ("format", "pt");
-/// What a folder of weights, or of an adapter, may hold that is written anew.
-const OURS: [&str; 7] = [
-    WEIGHTS,
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "generation_config.json",
-    peft::CONFIG,
-    peft::TENSORS,
-];
+/// What a folder of weights, or of an adapter, may hold that is written anew, besides the files of a tokenizer.
+const OURS: [&str; 5] = [WEIGHTS, "config.json", GENERATION, peft::CONFIG, peft::TENSORS];
 /// The key of `config.json`, and of an adapter's tensors, that marks a folder of the runner's.
 pub const MARK: &str = "written_by";
 pub const RUNNER: &str = "runner";
@@ -78,6 +71,11 @@ impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
     }
 }
 
+/// Whether a run writes files of this name.
+fn is_ours(name: &str) -> bool {
+    [&OURS[..], &TOKENIZER, &TEMPLATES].concat().contains(&name)
+}
+
 /// What a folder is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
@@ -99,7 +97,7 @@ pub fn check_free(folder: &Path, saved: Saved, overwrite: bool) -> Result<(), St
     let entries = fs::read_dir(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
     let names: Vec<String> =
         entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    if let Some(other) = names.iter().find(|name| !OURS.contains(&name.as_str())) {
+    if let Some(other) = names.iter().find(|name| !is_ours(name)) {
         return taken(&format!("holds {other}, which the runner has not written"));
     }
     let (other, what) = match saved {

@@ -46,7 +46,12 @@ pub struct Source {
     side: Option<Side>,
     /// Those that divide parameters among them.
     ranks: ProcessGroup,
+    /// Standard deviation of the model's own random weights.
+    deviation: f64,
 }
+
+/// Standard deviation of random weights, as transformers draws them where a model does not say another.
+pub const DEVIATION: f64 = 0.02;
 
 struct Shared {
     /// On autodiff.
@@ -76,13 +81,13 @@ struct Files {
 }
 
 impl Source {
-    /// `expected`: the parameters that will be asked for.
+    /// `expected`: the parameters that will be asked for; `tied`: whether the head is the embedding.
     ///
     /// # Errors
     /// When the folder's weights, or those of the tuning's adapter, are damaged or not those of the model.
     pub fn open(
         from: &WeightsFrom,
-        expected: &Table,
+        (expected, tied): (&Table, bool),
         device: DeviceId,
         dtype: DType,
         tuning: &Tuning,
@@ -91,7 +96,7 @@ impl Source {
             WeightsFrom::Random => Origin::Random(device),
             WeightsFrom::Folder(folder) => {
                 let weights = Weights::open(folder)?;
-                weights.check(expected)?;
+                weights.check(expected, tied)?;
                 Origin::Files(Box::new(Files { weights, filler: RefCell::new(device.filler()) }))
             }
         };
@@ -135,6 +140,7 @@ impl Source {
             group: Group::Embedding,
             side: None,
             ranks: ProcessGroup::alone(),
+            deviation: DEVIATION,
         }
     }
 
@@ -147,6 +153,17 @@ impl Source {
     fn path_of(&self, part: Cow<'static, str>) -> Cow<'static, str> {
         let is_given = matches!(self.shared.origin, Origin::Given(_));
         if is_given || self.path.is_empty() { part } else { format!("{}.{part}", self.path).into() }
+    }
+
+    /// The source of random weights of this standard deviation.
+    #[must_use]
+    pub fn drawn_within(&self, deviation: f64) -> Self {
+        Self { deviation, ..self.clone() }
+    }
+
+    /// Standard deviation of the model's own random weights.
+    pub fn deviation(&self) -> f64 {
+        self.deviation
     }
 
     /// The source of parameters of this group.

@@ -9,6 +9,7 @@ mod cell;
 mod complete;
 mod diagnostic;
 mod grid;
+mod home;
 pub mod keys;
 mod ladder;
 mod overlay;

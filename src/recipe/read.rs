@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::cell::Cell;
 use super::diagnostic::{RecipeError, Source};
 use super::grid::Layer;
-use super::{NOT_OF_CELLS, ON_CPU, complete, head, keys, overlay, rules, tagged};
+use super::{NOT_OF_CELLS, ON_CPU, complete, head, home, keys, overlay, rules, tagged};
 use crate::data::Found;
 use crate::device::Target;
 use crate::words::{Rule, Section};
@@ -44,6 +44,7 @@ impl Cell {
 
 /// A cell as typed, unchecked.
 fn typed<'i>(mut root: Spanned<DeTable<'i>>, source: &Source) -> Result<Cell, RecipeError> {
+    home::expand(root.get_mut());
     complete::complete(root.get_mut(), source)?;
     let model = root.get_ref().get("model").map(|model| (model.span(), model.get_ref().as_table().cloned()));
     tagged::tag(&mut root, source)?;

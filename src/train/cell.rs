@@ -175,12 +175,13 @@ fn save_trained<N: Build>(run: &mut Run<'_, N>, folders: &Folders, groups: &Grou
     }
     let shares = run.training.shares();
     if shares.takes_part(&groups.replicas) {
+        // Not that of a state.
+        let base = run.cell.model.weights_folder();
         if let Some(folder) = &folders.weights {
             run.save(folder, (Saved::Weights, &shares), |training, folder| {
-                training.write_model(folder, &shares)
+                training.write_model(folder, base, &shares)
             });
         }
-        let base = run.cell.model.weights_folder();
         if let Some(folder) = &folders.adapter {
             let saved = (Saved::Adapter, &shares);
             run.save(folder, saved, |training, folder| training.write_adapter(folder, base, &shares));

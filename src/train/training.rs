@@ -1,6 +1,7 @@
 //! [`Training`]: a cell's network and data, step by step.
 
 mod answering;
+mod beside;
 mod flipped;
 mod observing;
 mod saved;

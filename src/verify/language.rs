@@ -59,10 +59,10 @@ pub fn knows(golden: &Golden, name: &str) -> bool {
 /// When the folder's model or its batch cannot be read, or settings do not go with them.
 pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<Check>> {
     let model = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
-    let DecoderSizes { vocab_size: vocab, max_positions: positions, gated, .. } =
+    let DecoderSizes { vocab_size: vocab, max_positions: positions, gated, tied, .. } =
         model.decoder().expect("a language model");
     let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default()));
-    let checked = |weights: Weights| weights.check(&table.expect("a language model"));
+    let checked = |weights: Weights| weights.check(&table.expect("a language model"), tied);
     Weights::open(folder).and_then(checked).map_err(|e| miette!("{e}"))?;
     let reference = Reference::read(golden, vocab, positions)?;
     let tuning = adapter::section(folder).map_err(|e| miette!("{e}"))?;

@@ -75,12 +75,7 @@ pub fn write_folder(folder: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -
     fill(unfinished.path())?;
     // safetensors writes files for their owner alone. The folder has the umask's mode.
     let mode = fs::metadata(unfinished.path())?.permissions().mode() & 0o666;
-    for file in fs::read_dir(unfinished.path())? {
-        let path = file?.path();
-        fs::set_permissions(&path, Permissions::from_mode(mode))?;
-        File::open(path)?.sync_all()?;
-    }
-    File::open(unfinished.path())?.sync_all()?;
+    settle(unfinished.path(), mode)?;
     let before = builder.tempdir_in(parent)?;
     let aside = before.path().join("before");
     if folder.exists() {
@@ -92,6 +87,20 @@ pub fn write_folder(folder: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -
         return Err(e);
     }
     File::open(parent)?.sync_all()
+}
+
+/// Gives the files of a folder this mode, and has all of it on the disk.
+fn settle(folder: &Path, mode: u32) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            settle(&path, mode)?;
+        } else {
+            fs::set_permissions(&path, Permissions::from_mode(mode))?;
+            File::open(path)?.sync_all()?;
+        }
+    }
+    File::open(folder)?.sync_all()
 }
 
 /// Whether [`write_folder`] can make this folder; nothing is left behind.

@@ -178,12 +178,14 @@ fn loaded_weights_read_text_in_their_own_tokens() {
 }
 
 #[test]
-fn a_tokenizer_with_more_tokens_than_the_weights_is_refused() {
+fn a_text_with_more_tokens_than_the_weights_is_refused() {
     let place = Place::new(TUNED);
     let folder = copied(&place, "qwen2");
     let words: String = (0..3000).map(|n| format!("word{n} word{n} ")).collect();
-    Tokenizer::train(&[words], 600).unwrap().save(&folder).unwrap();
-    failed(&place, &["the tokenizer has 600 tokens, but model.vocab_size is 512", "data.tokenizer"]);
+    Tokenizer::train(std::slice::from_ref(&words), 600).unwrap().save(&folder).unwrap();
+    place.write("words.txt", &words);
+    place.write("recipe.toml", &TUNED.replace("\"generated\"\nsize = \"20 KiB\"", "\"words.txt\""));
+    failed(&place, &["the text has the token 5", "and the model has only 512 rows", "data.tokenizer"]);
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn weights_of_a_folder_train_and_generate() {
     place
         .runner(&["generate", "qwen", "--prompt", "a"])
         .exits(1)
-        .says(&["qwen is not a folder", "config.json"]);
+        .says(&["there is no folder qwen", "config.json"]);
     let long = ["generate", "qwen2", "--ids", "7", "--tokens", "100000"];
     let ended =
         place.runner(&long).exits(1).says(&["the prompt has 1 token, and with its continuation 100001"]);

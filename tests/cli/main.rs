@@ -15,6 +15,7 @@ mod equivalence;
 mod extending;
 mod faults;
 mod fine_tune;
+mod folders;
 mod hosts;
 mod html;
 mod inference;

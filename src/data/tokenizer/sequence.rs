@@ -12,7 +12,7 @@ impl Tokenizer {
     /// # Errors
     /// When the vocabulary cannot express the text.
     pub fn begin(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        Ok([&self.before[..], &self.encode(text)?].concat())
+        self.within_rows([&self.before[..], &self.encode(text)?].concat())
     }
 
     /// The tokens of a whole sequence, and how many of them are given: those before `completion`. Both texts are tokenised as
@@ -35,7 +35,7 @@ impl Tokenizer {
         if !self.behind.last().is_some_and(|last| *last == end || self.ends.contains(last)) {
             sequence.push(end);
         }
-        Ok((sequence, given))
+        Ok((self.within_rows(sequence)?, given))
     }
 
     /// What new tokens add to the text of those before them: a decoder may leave out the space that a text begins with, but

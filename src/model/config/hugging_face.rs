@@ -1,15 +1,19 @@
 //! Dimensions from a Hugging Face `config.json`. Keys are read as transformers reads them. A key that would change what
 //! the model computes is refused, apart from dropout rates: the runner trains without dropout.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use burn::tensor::DType;
 use serde_json::{Map, Value, json};
 
+use super::Common;
 use super::section::{Dimension, complete, keys_of, present};
 use crate::model::Model;
 use crate::model::families::Family;
 use crate::params::save::{MARK, RUNNER};
+use crate::params::weights::found;
 use crate::words::Key;
 use crate::words::text::without_mark;
 
@@ -29,27 +33,49 @@ pub fn from_hugging_face(folder: &Path) -> Result<Model, String> {
     serde_json::from_value(section).map_err(|e| e.to_string())
 }
 
-/// The `config.json` of a model whose weights are stored in this type. `ends`: the tokens that end a text.
-pub fn to_hugging_face<F: Family>(config: &F::Config, stored: DType, ends: &[u32]) -> Value {
-    let config_keys = present(config);
+/// The `config.json` of a model whose weights are stored in this type. `base`: that of its first weights, which stays as it
+/// is but for what is another now. `ends`: the tokens that end a text, where they are not those of `base`.
+pub fn to_hugging_face<F: Family>(
+    config: &F::Config,
+    stored: DType,
+    base: Option<ConfigFile>,
+    ends: Option<&[u32]>,
+) -> Value {
+    let dimensions = present(config);
     let in_file = keys_of::<F>().filter(|(_, in_file)| !in_file.is_empty());
-    let mut file: Map<String, Value> = in_file
-        .filter_map(|(key, in_file)| Some((in_file.into(), config_keys.get(key.name)?.clone())))
+    let mut own: Map<String, Value> = in_file
+        .filter_map(|(key, in_file)| Some((in_file.into(), dimensions.get(key.name)?.clone())))
         .collect();
-    F::write(config, &mut file);
+    F::write(config, &mut own);
+    let mut file = match base {
+        // The weights have a head now, also where they had none.
+        Some(ConfigFile { keys: mut file, .. }) => {
+            file.extend(own.remove_entry("architectures"));
+            file
+        }
+        None => own,
+    };
     let stored = match stored {
         DType::BF16 => "bfloat16",
         DType::F16 => "float16",
         _ => "float32",
     };
-    file.extend([
-        ("model_type".into(), json!(F::KIND)),
-        (MARK.into(), json!(RUNNER)),
-        ("torch_dtype".into(), json!(stored)),
-        ("bos_token_id".into(), json!(ends.first())),
-        ("eos_token_id".into(), if ends.len() > 1 { json!(ends) } else { json!(ends.first()) }),
-    ]);
+    // The newer and the older name.
+    let there: Vec<&str> =
+        ["dtype", "torch_dtype"].into_iter().filter(|key| file.contains_key(*key)).collect();
+    let dtypes = if there.is_empty() { vec!["torch_dtype"] } else { there };
+    file.extend(dtypes.iter().map(|key| (key.to_string(), json!(stored))));
+    file.extend([("model_type".into(), json!(F::KIND)), (MARK.into(), json!(RUNNER))]);
+    if let Some(ends) = ends {
+        with_ends(&mut file, ends);
+    }
     Value::Object(file)
+}
+
+/// Names the tokens that begin and end a text, in a `config.json` or `generation_config.json`.
+pub fn with_ends(file: &mut Map<String, Value>, ends: &[u32]) {
+    let all = if ends.len() > 1 { json!(ends) } else { json!(ends.first()) };
+    file.extend([("bos_token_id".into(), json!(ends.first())), ("eos_token_id".into(), all)]);
 }
 
 /// Names that transformers reads in place of a family's own, such as `n_embd`.
@@ -57,30 +83,34 @@ const ALIASES: [&str; 4] =
     ["hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings"];
 
 /// The keys of a `config.json`.
-pub struct ConfigFile(Map<String, Value>);
+pub struct ConfigFile {
+    keys: Map<String, Value>,
+    /// Those that were looked at: what is left over has no effect.
+    asked: RefCell<BTreeSet<String>>,
+}
 
 impl ConfigFile {
     /// # Errors
     /// When the folder has none, or one that is damaged.
     pub fn read(folder: &Path) -> Result<Self, String> {
+        found::folder(folder)?;
         let path = folder.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(|e| {
-            let hint = match folder.join("adapter_config.json").exists() {
-                true => {
-                    "the folder holds an adapter without its model: name the model's own folder, and this one in \
-                     tuning.adapter, or with --adapter"
-                }
-                false => "name a folder that holds config.json and *.safetensors",
-            };
-            format!("cannot read {}: {e}; {hint}", path.display())
-        })?;
-        Self::parse(&text).map_err(|e| format!("{} is not a JSON object: {e}", path.display()))
+        if !path.exists() {
+            return Err(found::lacks(folder, "config.json"));
+        }
+        let text =
+            std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        Self::parse(&text).map_err(|e| {
+            let other = found::other_content(&path);
+            other.unwrap_or_else(|| format!("{} is not a JSON object: {e}", path.display()))
+        })
     }
 
     /// # Errors
     /// When the text is no JSON object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(without_mark(text)).map(Self)
+        let keys = serde_json::from_str(without_mark(text))?;
+        Ok(Self { keys, asked: RefCell::default() })
     }
 
     fn kind(&self) -> &str {
@@ -112,6 +142,15 @@ impl ConfigFile {
             .map_err(|e| format!("{}: {e}", folder.join("config.json").display()))
     }
 
+    /// What else the model in this folder has.
+    ///
+    /// # Errors
+    /// A key whose value cannot be used.
+    pub fn common<F: Family>(&self, folder: &Path, vocab_size: usize) -> Result<Common, String> {
+        let common = Common::read::<F>(self, vocab_size);
+        common.map_err(|e| format!("{}: {e}", folder.join("config.json").display()))
+    }
+
     /// The dimensions that are written in the file.
     ///
     /// # Errors
@@ -119,6 +158,13 @@ impl ConfigFile {
     pub fn written<F: Family>(&self) -> Result<Map<String, Value>, String> {
         self.only("quantization_config", Value::Null)?;
         self.only("is_causal", json!(true))?;
+        // Heads that were cut out.
+        if self
+            .get("pruned_heads")
+            .is_some_and(|heads| heads.as_object().is_none_or(|heads| !heads.is_empty()))
+        {
+            return Err("pruned_heads is not supported; only heads that are all there are".into());
+        }
         let mut written = Map::new();
         for (Key { name: key, values, .. }, in_file) in keys_of::<F>() {
             let alias = if ALIASES.contains(key) { self.get(key) } else { None };
@@ -143,20 +189,44 @@ impl ConfigFile {
 
     /// A key's value; `None` where it is absent or null.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.0.get(key).filter(|value| !value.is_null())
+        self.raw(key).filter(|value| !value.is_null())
+    }
+
+    /// A key's value, be it null.
+    fn raw(&self, key: &str) -> Option<&Value> {
+        self.asked.borrow_mut().insert(key.into());
+        self.keys.get(key)
+    }
+
+    /// The keys that were looked at so far.
+    pub fn asked(&self) -> BTreeSet<String> {
+        self.asked.borrow().clone()
+    }
+
+    /// All keys that are there.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.keys.keys().map(String::as_str)
+    }
+
+    /// A number above 0; `None` where it is absent or null.
+    ///
+    /// # Errors
+    /// Another value.
+    pub fn positive(&self, key: &str) -> Result<Option<f64>, String> {
+        number(key, self.raw(key))
     }
 
     /// Whether the key is there, be it null.
     pub fn has(&self, key: &str) -> bool {
-        self.0.contains_key(key)
+        self.raw(key).is_some()
     }
 
     /// `rope_theta` stands at the top level in older files and under `rope_parameters` in newer
     /// ones; `rope_scaling` is the older name of that table.
     pub fn rope_theta(&self) -> Result<Option<f64>, String> {
-        let mut theta = number(&self.0, "rope_theta")?;
+        let mut theta = self.positive("rope_theta")?;
         for name in ["rope_scaling", "rope_parameters"] {
-            let table = match self.0.get(name) {
+            let table = match self.raw(name) {
                 None | Some(Value::Null) => continue,
                 Some(Value::Object(table)) => table,
                 Some(other) => return Err(wrong_type(name, other, "a table")),
@@ -167,7 +237,7 @@ impl ConfigFile {
                         Self::refuse_unless(&format!("{name}.{key}"), value, &json!("default"))?
                     }
                     "rope_theta" => {
-                        let inner = number(table, key)?;
+                        let inner = number(key, Some(value))?;
                         if theta.is_some() && inner.is_some() && theta != inner {
                             return Err(format!(
                                 "{name}.rope_theta and rope_theta differ; remove the wrong one"
@@ -193,7 +263,7 @@ impl ConfigFile {
     /// # Errors
     /// When it has another.
     pub fn only(&self, key: &str, supported: Value) -> Result<(), String> {
-        self.0.get(key).map_or(Ok(()), |value| Self::refuse_unless(key, value, &supported))
+        self.raw(key).map_or(Ok(()), |value| Self::refuse_unless(key, value, &supported))
     }
 
     /// # Errors
@@ -209,8 +279,8 @@ impl ConfigFile {
 }
 
 /// A finite number above zero.
-fn number(table: &Map<String, Value>, key: &str) -> Result<Option<f64>, String> {
-    match table.get(key) {
+fn number(key: &str, value: Option<&Value>) -> Result<Option<f64>, String> {
+    match value {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_f64() {
             Some(x) if x > 0.0 => Ok(Some(x)),

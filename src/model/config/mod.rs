@@ -1,13 +1,18 @@
 //! Dimensions of the language models: from a preset, from keys of the recipe, or from a Hugging Face `config.json`.
 
+mod common;
+mod fields;
 mod hugging_face;
 mod section;
 
 #[cfg(test)]
+mod fields_tests;
+#[cfg(test)]
 mod tests;
 
-pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face};
-pub use section::{LanguageModel, SECTION, method, size, tied};
+pub use common::{Common, SECTION};
+pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face, with_ends};
+pub use section::{LanguageModel, method, size, tied};
 
 /// Declares a family's dimensions, each as a key of the recipe and with its name in `config.json`, which is empty where
 /// the file has no such key. It makes two structs: the resolved dimensions, and the keys as written, each absent or
@@ -40,12 +45,14 @@ macro_rules! dimensions {
             }
         }
 
-        /// The keys of `[model]` as written; the first two are those of every language model.
+        /// The keys of `[model]` as written; the first four are those of every language model.
         #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct $keys {
             pub preset: Option<String>,
             pub weights: Option<$crate::params::WeightsFrom>,
+            pub initializer_range: Option<f64>,
+            pub pad_token_id: Option<usize>,
             $( pub $key: Option<$type>, )*
         }
 

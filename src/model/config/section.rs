@@ -11,12 +11,13 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::ConfigFile;
+use super::{Common, ConfigFile};
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
-use crate::model::{Kind, Model, Operators, Parts};
+use crate::model::{Kind, Operators, Parts};
 use crate::ops::cost::{Setting, Trained};
 use crate::ops::dense::WeightLayout;
+use crate::ops::embedding;
 use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
@@ -24,8 +25,7 @@ use crate::params::tuning::LinearLayer;
 use crate::params::weights::Weights;
 use crate::residence::{Placement, Sharding};
 use crate::words::values::Values;
-use crate::words::{DeviceId, key::DefaultValue};
-use crate::words::{Key, Section, locked, nearest};
+use crate::words::{DeviceId, Key, locked, nearest};
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.
@@ -36,29 +36,12 @@ pub struct LanguageModel<F: Family> {
     pub weights: WeightsFrom,
     #[serde(flatten)]
     pub config: F::Config,
+    #[serde(flatten)]
+    pub common: Common,
     /// Counted once: rules and estimates ask for it many times a cell.
     #[serde(skip)]
     parameters: u64,
 }
-
-/// The keys of every language model.
-pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
-    "A language model: a published one by its `preset`, one from a folder of `weights`, or one of the sizes that are written.",
-    &[
-        Key::size(Values::Text)
-            .named("preset", "A published model; its sizes count where none are written.")
-            .default(DefaultValue::Nothing)
-            .without("no preset"),
-        Key::method(Values::Path(&["random"]))
-            .named(
-                "weights",
-                "\"random\": drawn from the seed; or a Hugging Face folder, whose config.json gives the sizes. A recipe that \
-                 also writes the sizes can be planned without the folder.",
-            )
-            .default(DefaultValue::Word("random"))
-            .reads(&[("", "{} weights")]),
-    ],
-);
 
 /// A size of a language model; a preset decides it where it is not written.
 pub const fn size(values: Values) -> Key {
@@ -122,6 +105,8 @@ impl<F: Family> LanguageModel<F> {
             None => Map::new(),
         };
         written.extend(keys);
+        let beside = written.clone();
+        let mut common = Common::take::<F>(&mut written)?;
         let config = match &weights {
             WeightsFrom::Random => complete::<F>(written, |missing| {
                 let keys: Vec<&str> = missing.iter().map(|(key, _)| key.name).collect();
@@ -137,6 +122,8 @@ impl<F: Family> LanguageModel<F> {
             WeightsFrom::Folder(folder) => {
                 let file = ConfigFile::read(folder)?;
                 let config = file.model::<F>(folder)?;
+                common = file.common::<F>(folder, F::outline(&config).shape.vocab_size)?;
+                common.agree(&beside)?;
                 let actual = present(&config);
                 if let Some((key, value)) =
                     written.iter().find(|(key, value)| actual.get(*key) != Some(value))
@@ -153,7 +140,7 @@ impl<F: Family> LanguageModel<F> {
             }
         };
         let parameters = parameters_of::<F>(&config);
-        Ok(Self { preset, weights, config, parameters })
+        Ok(Self { preset, weights, config, common, parameters })
     }
 
     /// Its sizes, with the number of its parameters: at most `u64::MAX`.
@@ -165,6 +152,9 @@ impl<F: Family> LanguageModel<F> {
     pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
         let block = F::block_operators(&self.config, setting, tuning);
         let mut operators = F::outline(&self.config).operators(setting, tuning, block);
+        if self.common.pad_token_id.is_some() {
+            embedding::add_padding(&mut operators.first[0], setting, self.shape().hidden_size as u64);
+        }
         if setting.trained == Trained::NONE && tuning.adapter.is_none() && tuning.virtual_tokens.is_none() {
             let Operators { first, block, last, .. } = &mut operators;
             let head = last.len() - 1;
@@ -201,7 +191,7 @@ impl<F: Family> LanguageModel<F> {
         match &self.weights {
             WeightsFrom::Random => Ok(()),
             WeightsFrom::Folder(folder) => {
-                Weights::open(folder)?.check(&self.table(DType::F32, &Tuning::default()))
+                Weights::open(folder)?.check(&self.table(DType::F32, &Tuning::default()), self.shape().tied)
             }
         }
     }
@@ -211,7 +201,9 @@ impl<F: Family> LanguageModel<F> {
     /// # Errors
     /// When its weights cannot be used.
     pub fn source(&self, device: DeviceId, dtype: DType, tuning: &Tuning) -> Result<Source, String> {
-        Source::open(&self.weights, &self.table(dtype, tuning), device, dtype, tuning)
+        let table = (&self.table(dtype, tuning), self.shape().tied);
+        let source = Source::open(&self.weights, table, device, dtype, tuning)?;
+        Ok(source.drawn_within(self.common.initializer_range))
     }
 
     /// As [`Decoder::new`].
@@ -223,7 +215,8 @@ impl<F: Family> LanguageModel<F> {
         homes: (Option<Placement>, Option<Sharding>),
         parts: Parts,
     ) -> Decoder<F> {
-        Decoder::new(&self.config, positions, source, computation, homes, parts)
+        let decoder = Decoder::new(&self.config, positions, source, computation, homes, parts);
+        decoder.padded_with(self.common.pad_token_id)
     }
 }
 

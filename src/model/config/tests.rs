@@ -6,9 +6,15 @@ use burn::tensor::DType;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::device::drawing;
 use crate::model::families::{Gpt2, Llama, Qwen2};
-use crate::model::{Model, on_language};
+use crate::model::language::Computation;
+use crate::model::{Model, Parts, on_language};
+use crate::ops::dense::Arithmetic;
+use crate::ops::{Checkpoint, Ops};
+use crate::params::named::value;
 use crate::params::table::Tuning;
+use crate::words::{Compute, DeviceId};
 
 fn parse(text: &str) -> Result<Model, String> {
     toml::from_str(text).map_err(|e| e.message().to_string())
@@ -116,7 +122,13 @@ fn impossible_sections_say_what_to_change() {
         ("[qwen2]\npreset = \"qwen2.5-0.5b\"\nnum_key_value_heads = 3".into(), "not a multiple"),
         ("[qwen2]\npreset = \"qwen2.5-0.5b\"\nhead_dim = 7".into(), "head_dim 7 is odd"),
         ("[llama]\npreset = \"smollm2-135m\"\nattention_bias = true".into(), "attention_bias is false"),
-        ("[qwen2]\nweights = \"no/such\"".into(), "cannot read no/such/config.json"),
+        ("[qwen2]\nweights = \"no/such\"".into(), "hf download no/such --local-dir such"),
+        (
+            "[gpt2]\npreset = \"gpt2\"\npad_token_id = 1".into(),
+            "pad_token_id has no effect on kind = \"gpt2\"",
+        ),
+        ("[llama]\npreset = \"smollm2-135m\"\npad_token_id = 49152".into(), "beyond vocab_size = 49152"),
+        (format!("[qwen2]\nweights = \"{folder}\"\npad_token_id = 3"), "pad_token_id = 3 contradicts"),
         (format!("[gpt2]\nweights = \"{folder}\""), "holds a qwen2 model; write kind = \"qwen2\""),
         (format!("[qwen2]\nweights = \"{folder}\"\nhidden_size = 32"), "hidden_size = 32 contradicts"),
         (format!("[qwen2]\nweights = \"{folder}\"\npreset = \"qwen2.5-0.5b\""), "or the preset qwen2.5-0.5b"),
@@ -217,6 +229,9 @@ fn keys_that_would_change_the_model_are_refused() {
         ),
         (llama(), json!({ "mlp_bias": true }), "mlp_bias"),
         (llama(), json!({ "attention_bias": true }), "attention_bias"),
+        (llama(), json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor = 0.5 is not supported"),
+        (llama(), json!({ "pad_token_id": 64 }), "pad_token_id = 64 is no row"),
+        (llama(), json!({ "pruned_heads": { "0": [1] } }), "pruned_heads is not supported"),
         (llama(), json!({ "quantization_config": { "bits": 4 } }), "only its absence is"),
         (
             llama(),
@@ -250,9 +265,39 @@ fn keys_that_would_change_the_model_are_refused() {
         (gpt2(), json!({ "activation_function": "relu" }), "only \"gelu_new\" is"),
         (gpt2(), json!({ "scale_attn_weights": false }), "scale_attn_weights"),
         (gpt2(), json!({ "scale_attn_by_inverse_layer_idx": true }), "scale_attn_by_inverse_layer_idx"),
+        (
+            gpt2(),
+            json!({ "model_type": "gptj", "rotary_dim": null }),
+            "rotary_dim is null, which transformers does not load either",
+        ),
         (gpt2(), json!({ "n_layer": null }), "the key `n_layer` is missing"),
     ] {
         let message = read(&base, changes.clone()).unwrap_err();
         assert!(message.contains(expected) && message.contains("config.json"), "{changes}\n-> {message}");
+    }
+}
+
+/// Of the deviation that is written, with the same random numbers.
+#[test]
+fn random_weights_have_the_written_deviation() {
+    let sizes = "vocab_size = 7\nhidden_size = 12\nnum_hidden_layers = 2\nnum_attention_heads = 6\n\
+                 max_position_embeddings = 5\n";
+    let weight = |more: &str, name: &str| {
+        let model = parse(&format!("[gpt2]\n{sizes}{more}")).unwrap();
+        let model = model.language::<Gpt2>().expect("a gpt2").clone();
+        let tuning = Tuning::default();
+        let _drawing = drawing();
+        DeviceId::Cpu.burn().seed(3);
+        let source = model.source(DeviceId::Cpu, DType::F32, &tuning).unwrap();
+        let computation =
+            Computation::new(Arithmetic::of(Compute::Fp32), Ops::default(), Checkpoint::default());
+        let network = model.network(5, &source, computation, (None, None), Parts::Whole);
+        value(&network, name).expect("a parameter").try_into_vec::<f32>().unwrap()
+    };
+    for name in
+        ["transformer.wte.weight", "transformer.h.1.mlp.c_proj.weight", "transformer.h.0.attn.c_attn.weight"]
+    {
+        let [plain, wide] = ["", "initializer_range = 0.08\n"].map(|more| weight(more, name));
+        assert!(plain.iter().zip(&wide).all(|(a, b)| (4.0 * a - b).abs() < 1e-6), "{name}");
     }
 }

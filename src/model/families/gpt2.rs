@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
-use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, adds_residual, linear_cost};
+use crate::model::language::parts::{Linear, Norm, NormKind, adds_residual, linear_cost};
 use crate::model::language::{Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
@@ -195,7 +195,8 @@ impl Block for Layer {
     fn new(config: &Gpt2Config, source: &Source) -> Self {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         // Of layers whose results are added up: smaller by √(2 · layers) (Radford et al. 2019).
-        let added = DEVIATION / (2.0 * config.num_hidden_layers as f64).sqrt();
+        let deviation = source.deviation();
+        let added = deviation / (2.0 * config.num_hidden_layers as f64).sqrt();
         let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Layer(config.layer_norm_eps));
         let (attention, mlp) = (source.at("attn"), source.at("mlp"));
         let by_outputs = |source: Source, parts| source.divided_by(Side::Outputs { parts });
@@ -203,13 +204,13 @@ impl Block for Layer {
         Self {
             ln_1: norm("ln_1"),
             attn: Attention {
-                c_attn: Linear::conv1d(&by_outputs(attention.at("c_attn"), 3), hidden, 3 * hidden, DEVIATION),
+                c_attn: Linear::conv1d(&by_outputs(attention.at("c_attn"), 3), hidden, 3 * hidden, deviation),
                 prefix: Prefix::new(&attention, hidden),
                 c_proj: Linear::conv1d(&by_inputs(attention.at("c_proj")), hidden, hidden, added),
             },
             ln_2: norm("ln_2"),
             mlp: Mlp {
-                c_fc: Linear::conv1d(&by_outputs(mlp.at("c_fc"), 1), hidden, inner, DEVIATION),
+                c_fc: Linear::conv1d(&by_outputs(mlp.at("c_fc"), 1), hidden, inner, deviation),
                 c_proj: Linear::conv1d(&by_inputs(mlp.at("c_proj")), inner, hidden, added),
             },
         }

@@ -105,6 +105,12 @@ impl Family for GptJ {
     }
 
     fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), String> {
+        if file.has("rotary_dim") && file.get("rotary_dim").is_none() {
+            return Err("rotary_dim is null, which transformers does not load either; write how many elements of each head \
+                        rotary positions turn"
+                .into());
+        }
+        file.only("rotary", json!(true))?;
         file.only("activation_function", json!("gelu_new"))
     }
 

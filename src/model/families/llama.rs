@@ -104,6 +104,8 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
 
     const LAYOUT: WeightLayout = WeightLayout::OutIn;
 
+    const PADS: bool = true;
+
     type Config = LlamaConfig;
     type Keys = LlamaKeys;
     type Block = Layer;
@@ -139,7 +141,10 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
     fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), String> {
         file.only("hidden_act", json!("silu"))?;
         file.only("use_sliding_window", json!(false))?;
+        file.only("use_mrope", json!(false))?;
         file.only("mlp_bias", json!(false))?;
+        // transformers refuses it, or leaves it out, by its version.
+        file.only("partial_rotary_factor", json!(1.0))?;
         if !BIASES {
             // Llama's key covers the output projection too, which Qwen2 has without a bias.
             file.only("attention_bias", json!(false))?;

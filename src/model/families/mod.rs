@@ -41,6 +41,10 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// How the weights of its linear layers lie.
     const LAYOUT: WeightLayout;
 
+    /// Whether transformers makes its embedding with a `padding_idx`: the row of `pad_token_id` gets no gradient where it is
+    /// read.
+    const PADS: bool = false;
+
     type Config: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
     /// The dimensions as they are written, each absent or present.

@@ -47,6 +47,8 @@ pub(super) struct Rest {
     pub(super) computation: Computation,
     rotation: Option<Rotation>,
     sinusoids: Option<PositionalEncoding>,
+    /// The token whose embedding gets no gradient where it is read.
+    padding: Option<usize>,
     /// How many stand before each sample.
     virtual_tokens: usize,
     pub(super) offloaded: Option<Offloaded>,
@@ -128,6 +130,7 @@ impl<F: Family> Decoder<F> {
             computation,
             rotation,
             sinusoids,
+            padding: None,
             virtual_tokens,
             offloaded,
             table,
@@ -136,6 +139,13 @@ impl<F: Family> Decoder<F> {
             ranks_of_head,
         };
         Self { modules, family: PhantomData, rest }
+    }
+
+    /// The same, whose embedding of this token gets no gradient where it is read.
+    #[must_use]
+    pub fn padded_with(mut self, token: Option<usize>) -> Self {
+        self.rest.padding = token;
+        self
     }
 
     /// The parameters of a decoder of `layers` blocks.
@@ -203,7 +213,8 @@ impl<F: Family> Decoder<F> {
     /// Token and position embeddings added, in the type they are stored in. `table`: the [`shared_table`](Self::shared_table).
     pub(super) fn embed(&self, tokens: &Tokens, table: Option<&Tensor<2>>) -> Tensor<2> {
         let table = table.cloned().unwrap_or_else(|| self.modules.tokens.as_ref().expect(HERE).weight.val());
-        let mut x = Embedding::forward_summed(table, &tokens.ids, &self.rest.ranks);
+        let ids = tokens.ids.clone().padded_with(self.rest.padding);
+        let mut x = Embedding::forward_summed(table, &ids, &self.rest.ranks);
         if let (Some(prompt), Some(rows)) = (&self.modules.prompt, &tokens.virtual_rows) {
             x = with_virtual(OperatorName::Embedding, x, prompt.val(), rows, 0);
         }

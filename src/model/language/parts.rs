@@ -21,9 +21,6 @@ use crate::params::table::Tuning;
 use crate::params::tuning::Adapter;
 use crate::world::ProcessGroup;
 
-/// Standard deviation of random weights, as transformers draws them.
-pub const DEVIATION: f64 = 0.02;
-
 /// y = xW (+ b), with an adapter where the source's tuning gives it one.
 #[derive(Module, Debug)]
 pub struct Linear {
@@ -59,7 +56,7 @@ impl Linear {
 
     /// Weight [outputs, inputs].
     pub fn new(source: &Source, inputs: usize, outputs: usize, bias: bool) -> Self {
-        Self::with(source, [inputs, outputs], WeightLayout::OutIn, DEVIATION, bias)
+        Self::with(source, [inputs, outputs], WeightLayout::OutIn, source.deviation(), bias)
     }
 
     /// GPT-2's: weight [inputs, outputs] of this standard deviation, with a bias.
@@ -201,13 +198,14 @@ pub struct Embedding {
 
 impl Embedding {
     pub fn new(source: &Source, rows: usize, columns: usize) -> Self {
-        Self { weight: source.parameter("weight", [rows, columns], Init::Normal(DEVIATION)) }
+        Self { weight: source.parameter("weight", [rows, columns], Init::Normal(source.deviation())) }
     }
 
     /// Of a table whose rows divide among ranks.
     pub fn divided(source: &Source, rows: usize, columns: usize) -> Self {
         let by_rows = Some(Split { axis: 0, parts: 1 });
-        Self { weight: source.divided("weight", [rows, columns], by_rows, Init::Normal(DEVIATION)) }
+        let init = Init::Normal(source.deviation());
+        Self { weight: source.divided("weight", [rows, columns], by_rows, init) }
     }
 
     /// As [`forward`](Self::forward), from the `weight` of a table whose rows divide among ranks: a rank has 0 for the rows

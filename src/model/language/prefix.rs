@@ -4,11 +4,10 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::Context;
-use super::parts::DEVIATION;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::name::OperatorName;
 use crate::ops::virtual_tokens::{cost, with_virtual};
-use crate::params::source::{Init, Source};
+use crate::params::source::{DEVIATION, Init, Source};
 use crate::params::table::{Group, Tuning};
 use crate::params::tuning::VirtualTokens;
 

@@ -15,7 +15,7 @@ use crate::params::table::{Entry, Table};
 use crate::params::tuning::Lora;
 
 /// Keys that change what an adapter computes; PEFT's defaults of them do not.
-const UNSUPPORTED: [&str; 19] = [
+const UNSUPPORTED: [&str; 18] = [
     "alora_invocation_tokens",
     "alpha_pattern",
     "arrow_config",
@@ -25,7 +25,6 @@ const UNSUPPORTED: [&str; 19] = [
     "layer_replication",
     "layers_to_transform",
     "lora_bias",
-    "modules_to_save",
     "monteclora_config",
     "rank_pattern",
     "target_parameters",
@@ -104,10 +103,15 @@ pub fn config(lora: &Lora, layout: WeightLayout) -> Map<String, Value> {
     config.as_object().expect("made as an object").clone()
 }
 
-/// Writes A and B of all layers.
-pub fn write(path: &Path, table: &Table, value: &mut dyn FnMut(&str) -> TensorData) -> io::Result<()> {
+/// Writes A and B of all layers, and parameters of the model itself that are `kept` with them.
+pub fn write(
+    path: &Path,
+    table: &Table,
+    kept: &[&Entry],
+    value: &mut dyn FnMut(&str) -> TensorData,
+) -> io::Result<()> {
     let wrapped = |entry: &Entry| Entry { name: format!("{WRAPPED}{}", entry.name), ..entry.clone() };
-    let entries = adapters(table).map(wrapped).collect();
+    let entries = adapters(table).chain(kept.iter().copied()).map(wrapped).collect();
     let unwrapped = |name: &str| value(name.strip_prefix(WRAPPED).expect("wrapped"));
     write_weights(path, &Table { entries }, (MARK, RUNNER), unwrapped).map_err(io::Error::other)
 }

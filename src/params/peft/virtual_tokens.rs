@@ -17,7 +17,7 @@ use crate::params::tuning::VirtualTokens;
 use crate::params::weights::{TensorFile, float};
 
 /// The one tensor of the file.
-const VECTORS: &str = "prompt_embeddings";
+pub const VECTORS: &str = "prompt_embeddings";
 /// Keys that change what is computed; PEFT's defaults of them do not.
 const UNSUPPORTED: [&str; 2] = ["modules_to_save", "prefix_projection"];
 

@@ -30,7 +30,8 @@ impl Source {
             Origin::Given(_) => unreachable!("handed out above"),
             Origin::Shapes => None,
             Origin::Files(files) => {
-                let tensor = files.weights.get(&name).expect("it was there when the files were checked");
+                let tensor = self.replaced(&name).or_else(|| files.weights.get(&name));
+                let tensor = tensor.expect("it was there when the files were checked");
                 Some(match tensor.shape() == stored {
                     true => TensorData::from_bytes_vec(self.bytes(&tensor, stored), stored, *dtype),
                     false => nf4::pack(&self.bytes(&tensor, shape), shape, *dtype),

@@ -85,7 +85,7 @@ impl Source {
         own_shape: [usize; D],
         slice: Option<Slice<'_>>,
     ) -> Option<Tensor<D>> {
-        let (tensor, dtype) = (weights.get(name)?, self.shared.dtype);
+        let (tensor, dtype) = (self.replaced(name).or_else(|| weights.get(name))?, self.shared.dtype);
         let fill = |elements: Range<usize>, out: &mut [u8]| match slice {
             None => write_elements(&tensor, elements, out, dtype),
             Some(slice) => slice.runs_within(elements).for_each(|(place, run)| {
@@ -101,7 +101,8 @@ impl Source {
     fn first<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Tensor<D> {
         let Shared { device, dtype, tuning, origin, adapter, .. } = &*self.shared;
         let elements = shape.iter().product::<usize>();
-        if !self.group.is_added() {
+        let stored = adapter.as_ref().and_then(|adapter| adapter.get(name));
+        if !self.group.is_added() && stored.is_none() {
             let Origin::Random(on) = origin else {
                 panic!("{name} was there when the files were checked");
             };
@@ -110,13 +111,18 @@ impl Source {
                 .in_own_memory(elements * dtype.size(), || random(init, shape, (&plain, *dtype)))
                 .autodiff();
         }
-        let stored = adapter.as_ref().and_then(|adapter| adapter.get(name));
         let values = match stored {
             None => drawn(name, tuning.seed, elements, init),
             Some(tensor) => TensorData::from_bytes_vec(self.bytes(&tensor, shape), [elements], *dtype),
         };
         // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
         Tensor::<1>::from_data(values, (&device.clone().inner(), *dtype)).reshape(shape).autodiff()
+    }
+
+    /// The values that an adapter's file has of a parameter of the model itself, in the place of the model's.
+    pub(super) fn replaced(&self, name: &str) -> Option<TensorView<'_>> {
+        let adapter = self.shared.adapter.as_ref().filter(|_| !self.group.is_added());
+        adapter.and_then(|adapter| adapter.get(name))
     }
 
     /// All elements of a file's tensor in the source's type.

@@ -6,12 +6,23 @@ use super::{Weights, float};
 use crate::params::table::{Entry, Group, Table};
 
 /// The output projection, which is absent where it is the embedding, and what its parameters begin with.
-const HEAD: &str = "lm_head.weight";
+pub const HEAD: &str = "lm_head.weight";
 const OF_HEAD: &str = "lm_head.";
 /// Endings of the embeddings that a head can be tied to.
 const EMBEDDINGS: [&str; 2] = ["embed_tokens.weight", "wte.weight"];
-/// Endings of constants that older files carry along: causal masks and rotary frequencies.
-const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
+/// The last parts of names of constants that older files carry along: causal masks, rotary frequencies and positions.
+const BUFFERS: [&str; 8] = [
+    "masked_bias",
+    "inv_freq",
+    "original_inv_freq",
+    "cos_cached",
+    "sin_cached",
+    "embed_positions",
+    "scale_attn",
+    "position_ids",
+];
+/// GPT-2's and GPT-J's causal mask; their layers of attention have no bias of this name.
+const MASK: &str = ".attn.bias";
 
 /// Problems that an error lists.
 const MOST: usize = 20;
@@ -40,6 +51,16 @@ fn named_by(name: &str) -> &'static str {
     }
 }
 
+/// Whether it is an embedding that a head can be tied to.
+pub fn is_embedding(name: &str) -> bool {
+    EMBEDDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether it is a constant that follows from the model's sizes.
+fn is_buffer(name: &str) -> bool {
+    name.ends_with(MASK) || name.rsplit('.').next().is_some_and(|last| BUFFERS.contains(&last))
+}
+
 fn sized_by(name: &str) -> String {
     let found = SIZED_BY.iter().find(|(part, _)| name.contains(part));
     found.map_or_else(String::new, |(_, keys)| format!(" ({keys})"))
@@ -48,16 +69,17 @@ fn sized_by(name: &str) -> String {
 impl Weights {
     /// Compares with the parameters of a model; those of adapters are in its files where training was interrupted.
     ///
-    /// Buffers of older files are ignored. A file may have a head that is tied to the embedding if the two are
-    /// equal.
+    /// Buffers of older files are ignored. A file may have a head that is `tied` to the embedding if the two are
+    /// equal, or the head alone.
     ///
     /// # Errors
     /// Every missing, extra, wrongly shaped or unreadable tensor, in one error.
-    pub fn check(&self, expected: &Table) -> Result<(), String> {
+    pub fn check(&self, expected: &Table, tied: bool) -> Result<(), String> {
         let mut problems = Vec::new();
         let mut used = BTreeSet::new();
         for entry @ Entry { name, shape, group, .. } in &expected.entries {
-            let (Some((stored, _)), Some(tensor)) = (self.stored(name), self.get(name)) else {
+            let found = self.stored(name).filter(|(stored, _)| tied || name == HEAD || *stored != HEAD);
+            let (Some((stored, _)), Some(tensor)) = (found, self.get(name)) else {
                 if group.is_added() {
                     continue;
                 }
@@ -75,11 +97,11 @@ impl Weights {
             used.insert(stored);
         }
         for name in self.names().filter(|name| !used.contains(*name)) {
-            if BUFFERS.iter().any(|ending| name.ends_with(ending)) {
+            if is_buffer(name) {
                 continue;
             }
-            let is_embedding = |name: &&str| EMBEDDINGS.iter().any(|ending| name.ends_with(ending));
-            let embedding = expected.entries.iter().map(|entry| entry.name.as_str()).find(is_embedding);
+            let embedding =
+                expected.entries.iter().map(|entry| entry.name.as_str()).find(|name| is_embedding(name));
             match embedding {
                 // A classifier is in its place.
                 _ if name.starts_with(OF_HEAD)
@@ -98,12 +120,21 @@ impl Weights {
         if problems.is_empty() {
             return Ok(());
         }
+        let config = self.folder.join("config.json");
+        let headless = !tied && self.is_bare() && self.get(HEAD).is_none();
+        let help = match headless && expected.entries.iter().any(|entry| entry.name == HEAD) {
+            true => {
+                "the file was saved from the model without its head: save it from AutoModelForCausalLM".into()
+            }
+            false => format!(
+                "correct the keys of {}, or take the config.json that belongs to the weights",
+                config.display()
+            ),
+        };
         Err(format!(
-            "the weights in {} do not fit the model that its config.json describes:\n{}\ncorrect the keys of {}, or \
-             take the config.json that belongs to the weights",
+            "the weights in {} do not fit the model that its config.json describes:\n{}\n{help}",
             self.folder.display(),
             shortened(&problems, MOST),
-            self.folder.join("config.json").display()
         ))
     }
 

@@ -6,9 +6,13 @@ use std::path::{Component, Path, PathBuf};
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 
+use super::check::{HEAD, is_embedding};
 use super::file::TensorFile;
+use super::found;
 use crate::params::save::WEIGHTS;
 
+/// How the names of a model's parameters begin, apart from those of its head.
+const PREFIXES: [&str; 2] = ["transformer.", "model."];
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The tensors of a folder by name. Nothing but the headers is read until a tensor is.
@@ -57,17 +61,24 @@ impl Weights {
         self.names.keys().map(String::as_str)
     }
 
-    /// A tensor by its name in the model. Files saved from a bare GPT-2 leave `transformer.` out.
+    /// A tensor by its name in the model.
     pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
         let (stored, owner) = self.stored(name)?;
         self.files[owner].tensor(stored)
     }
 
-    /// The name under which a tensor of the model is stored, and its file.
+    /// The name under which a tensor of the model is stored, and its file. Files saved from a model without its head leave out
+    /// what begins the names; of a head and an embedding that are tied, a file may have the head alone.
     pub(super) fn stored(&self, name: &str) -> Option<(&str, usize)> {
-        let exact = self.names.get_key_value(name);
-        let bare = || self.names.get_key_value(name.strip_prefix("transformer.")?);
-        exact.or_else(bare).map(|(stored, owner)| (stored.as_str(), *owner))
+        let of = |name: &str| self.names.get_key_value(name);
+        let bare = || PREFIXES.iter().find_map(|prefix| of(name.strip_prefix(prefix)?));
+        let head = || if is_embedding(name) { of(HEAD) } else { None };
+        of(name).or_else(bare).or_else(head).map(|(stored, owner)| (stored.as_str(), *owner))
+    }
+
+    /// Whether the file is of a model that was saved without its head: it leaves out what begins the names.
+    pub(super) fn is_bare(&self) -> bool {
+        !self.names().any(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
     }
 }
 
@@ -82,13 +93,8 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     } else if index.exists() {
         shards(folder, &index, &read_index(&index)?)
     } else {
-        let torch =
-            folder.join("pytorch_model.bin").exists() || folder.join("pytorch_model.bin.index.json").exists();
-        let hint = if torch { "; save the pytorch_model.bin there with safe_serialization=True" } else { "" };
-        Err(format!(
-            "{} holds no model.safetensors and no model.safetensors.index.json{hint}",
-            folder.display()
-        ))
+        found::folder(folder)?;
+        Err(found::no_weights(folder, WEIGHTS, INDEX))
     }
 }
 
@@ -108,8 +114,10 @@ fn owners(files: &[TensorFile]) -> Result<BTreeMap<String, usize>, String> {
 
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    let index: Index = serde_json::from_str(&text)
-        .map_err(|e| format!("{}: not an index of safetensors files: {e}", path.display()))?;
+    let index: Index = serde_json::from_str(&text).map_err(|e| {
+        let other = found::other_content(path);
+        other.unwrap_or_else(|| format!("{}: not an index of safetensors files: {e}", path.display()))
+    })?;
     Ok(index.weight_map)
 }
 
@@ -128,7 +136,8 @@ fn shards(
         }
         let path = folder.join(shard);
         if !path.exists() {
-            return Err(wrong(format!("the shard {shard} is missing; download it too")));
+            let why = found::lacks(folder, shard);
+            return Err(wrong(format!("the shard {shard} is missing; download it too: {why}")));
         }
         Ok(path)
     };

@@ -5,11 +5,12 @@ mod check;
 mod convert;
 mod file;
 mod folder;
+pub mod found;
 
 #[cfg(test)]
 mod tests;
 
-pub use check::shortened;
+pub use check::{HEAD, is_embedding, shortened};
 pub use convert::{float, stored, write_elements};
 pub use file::TensorFile;
 pub use folder::{Weights, files};

@@ -125,7 +125,6 @@ fn a_lying_header_is_refused() {
     let one = |a: Value| json!({ "a": a }).to_string();
     let whole = tensor("F32", json!([2]), 0, 8);
     for (header, data, expected) in [
-        (one(tensor("F32", json!([2]), 0, 8)), 4, "not fully covered"),
         (one(tensor("F32", json!([2]), 8, 0)), 8, "invalid"),
         (one(tensor("F32", json!([3]), 0, 8)), 8, "invalid shape, data type, or offset"),
         (one(tensor("BF16", json!([2]), 0, 8)), 8, "invalid shape, data type, or offset"),
@@ -151,7 +150,7 @@ fn a_short_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     for (bytes, expected) in [
-        (vec![], "header too small"),
+        (vec![], "model.safetensors is empty"),
         (vec![1, 2, 3], "header too small"),
         (u64::MAX.to_le_bytes().to_vec(), "header too large"),
         (b"\x10\0\0\0\0\0\0\0{}".to_vec(), "invalid header length"),
@@ -162,8 +161,11 @@ fn a_short_file_is_refused() {
     }
     std::fs::remove_file(&path).unwrap();
     assert!(error(&folder).contains("holds no model.safetensors"));
-    std::fs::write(folder.path().join("pytorch_model.bin"), "").unwrap();
-    assert!(error(&folder).contains("safe_serialization=True"));
+    let header = json!({ "a": tensor("F32", json!([2]), 0, 8) }).to_string();
+    let message = error(&raw(&header, 4));
+    let sizes = [12, 16].map(|data| header.len() + data);
+    let expected = format!("is cut short: it has {} bytes, and its header describes {}", sizes[0], sizes[1]);
+    assert!(message.contains(&expected), "{message}");
 }
 
 #[test]
@@ -192,10 +194,15 @@ fn table(list: &[(&str, &[usize])]) -> Table {
     Table { entries: list.iter().map(entry).collect() }
 }
 
+/// Whether none of them is a head of its own.
+fn tied(expected: &[(&str, &[usize])]) -> bool {
+    !expected.iter().any(|(name, _)| *name == HEAD)
+}
+
 fn check(tensors: Tensors, expected: &[(&str, &[usize])]) -> Result<(), String> {
     let folder = single(tensors);
     let weights = Weights::open(folder.path()).unwrap();
-    weights.check(&table(expected))
+    weights.check(&table(expected), tied(expected))
 }
 
 #[test]
@@ -248,10 +255,10 @@ fn a_classifier_needs_no_head_of_the_file() {
     ]);
     let weights = Weights::open(folder.path()).unwrap();
     let mut expected = table(&[("wte.weight", &[2]), ("score.weight", &[2])]);
-    let message = weights.check(&expected).unwrap_err();
+    let message = weights.check(&expected, true).unwrap_err();
     assert!(message.contains("unexpected: lm_head.bias"), "{message}");
     expected.entries[1].group = Group::Classifier;
-    assert_eq!(weights.check(&expected), Ok(()));
+    assert_eq!(weights.check(&expected, true), Ok(()));
 }
 
 #[test]
@@ -269,6 +276,58 @@ fn original_gpt2_files_have_no_prefix_and_carry_masks() {
     assert_eq!(floats(&weights.get("transformer.wte.weight").unwrap()), [1.0, 2.0]);
 }
 
+/// transformers fills an embedding from the head that it is tied to.
+#[test]
+fn of_a_tied_pair_the_head_alone_is_enough() {
+    let head: Tensors = &[("lm_head.weight", &[2], &[1.0, 2.0])];
+    for name in ["model.embed_tokens.weight", "transformer.wte.weight"] {
+        let expected: &[(&str, &[usize])] = &[(name, &[2])];
+        assert_eq!(check(head, expected), Ok(()));
+        let folder = single(head);
+        let weights = Weights::open(folder.path()).unwrap();
+        assert_eq!(floats(&weights.get(name).unwrap()), [1.0, 2.0]);
+        // A head of its own says nothing of an embedding.
+        let message = check(head, &[(name, &[2]), (HEAD, &[2])]).unwrap_err();
+        assert!(
+            message.contains(&format!("missing: {name}")) && !message.contains("unexpected"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_model_that_was_saved_without_its_head_is_read() {
+    let tensors: Tensors =
+        &[("embed_tokens.weight", &[2], &[1.0, 2.0]), ("layers.0.norm.weight", &[1], &[1.0])];
+    let expected: &[(&str, &[usize])] =
+        &[("model.embed_tokens.weight", &[2]), ("model.layers.0.norm.weight", &[1])];
+    assert_eq!(check(tensors, expected), Ok(()));
+    let message = check(tensors, &[expected, &[(HEAD, &[2])]].concat()).unwrap_err();
+    assert!(message.contains("missing: lm_head.weight"), "{message}");
+    assert!(
+        message.contains("saved from the model without its head: save it from AutoModelForCausalLM"),
+        "{message}"
+    );
+}
+
+#[test]
+fn constants_of_older_files_are_passed_by() {
+    let names = [
+        "model.rotary_emb.inv_freq",
+        "model.layers.0.self_attn.rotary_emb.inv_freq",
+        "model.layers.0.self_attn.rotary_emb.cos_cached",
+        "transformer.h.0.attn.bias",
+        "transformer.h.0.attn.masked_bias",
+        "transformer.h.0.attn.embed_positions",
+        "position_ids",
+    ];
+    let of = |name: &'static str| (name, [1].as_slice(), [0.5].as_slice());
+    let tensors: Vec<_> = names.into_iter().chain(["model.norm.weight"]).map(of).collect();
+    assert_eq!(check(&tensors, &[("model.norm.weight", &[1])]), Ok(()));
+    let message = check(&[of("model.norm.weight"), of("h.0.attn.c.bias")], &[("model.norm.weight", &[1])]);
+    assert!(message.unwrap_err().contains("unexpected: h.0.attn.c.bias"));
+}
+
 #[test]
 fn the_reference_models_are_what_their_configs_say() {
     for (name, first) in [("qwen2", "model.embed_tokens.weight"), ("gpt2", "transformer.wte.weight")] {
@@ -276,7 +335,7 @@ fn the_reference_models_are_what_their_configs_say() {
         let model = from_hugging_face(&folder).unwrap();
         let weights = Weights::open(&folder).unwrap();
         let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default())).unwrap();
-        weights.check(&table).unwrap();
+        weights.check(&table, model.decoder().unwrap().tied).unwrap();
         let elements: usize = weights.names().map(|name| elements(&weights.get(name).unwrap())).sum();
         assert_eq!(elements as u64, model.parameters(), "{name}");
         assert!(floats(&weights.get(first).unwrap()).iter().all(|x| x.is_finite()));

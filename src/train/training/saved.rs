@@ -6,9 +6,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::beside::Beside;
 use super::shares::Shares;
 use super::{Results, Training};
-use crate::data::{Data, Position, Tokenizer, TokenizerSource};
+use crate::data::Position;
 use crate::measure::Load;
 use crate::optim::{Kept, Visit};
 use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
@@ -61,7 +62,7 @@ impl<N: Build> Training<'_, N> {
             .map_err(io::Error::other)
     }
 
-    /// Writes what the tuning method adds to the model, in PEFT's layout. `base`: the folder of the model, which is not that of
+    /// Writes what the tuning method adds to the model, in PEFT's layout, with the tokenizer. `base`: the folder of the model, which is not that of
     /// the first weights where the cell goes on from a state.
     pub fn write_adapter(&mut self, folder: &Path, base: Option<&Path>, shares: &Shares) -> io::Result<()> {
         let Cell { tuning, model, .. } = self.cell;
@@ -69,12 +70,13 @@ impl<N: Build> Training<'_, N> {
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let mut value = |name: &str| shares.asked_for(name, residence);
         let peft_type = tuning.peft_type().expect("checked: PEFT has the method");
-        peft_type.write(folder, (base, layout), &shares.table, &mut value)
+        peft_type.write(folder, (base, layout), &shares.table, &mut value)?;
+        self.beside(base).write_tokenizer(folder)
     }
 
     /// Writes the model for Hugging Face's programs and `runner generate`; what the tuning method adds is merged into the
-    /// weights.
-    pub fn write_model(&mut self, folder: &Path, shares: &Shares) -> io::Result<()> {
+    /// weights. `base`: as there.
+    pub fn write_model(&mut self, folder: &Path, base: Option<&Path>, shares: &Shares) -> io::Result<()> {
         let Cell { tuning, model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
         let mut table = shares.table.clone();
@@ -84,21 +86,16 @@ impl<N: Build> Training<'_, N> {
         let mut value = |name: &str| shares.asked_for(name, residence);
         let merged = |name: &str| tuning.merged(name, layout, &mut value);
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
-        let ends = self.feed.tokenizer().map_or(&[][..], Tokenizer::ends);
-        let config = self.cell.model.config_file(self.cell.precision.stored(), ends);
+        let beside = self.beside(base);
+        let (first, ends) = beside.config()?;
+        let config = model.config_file(self.cell.precision.stored(), first, ends);
         let config = serde_json::to_vec_pretty(&config.expect("checked: a language model"))?;
         fs::write(folder.join("config.json"), config)?;
-        match (&self.cell.data, self.feed.tokenizer()) {
-            // All files of the tokenizer: they say which token ends a text.
-            (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, _) => {
-                for (i, file) in Tokenizer::files(path).iter().enumerate() {
-                    let name = if i == 0 { Some("tokenizer.json".as_ref()) } else { file.file_name() };
-                    fs::copy(file, folder.join(name.expect("a file")))?;
-                }
-                Ok(())
-            }
-            (_, Some(trained)) => trained.save(folder).map(|_| ()).map_err(io::Error::other),
-            (_, None) => Ok(()),
-        }
+        beside.write_tokenizer(folder)?;
+        beside.write_generation(folder)
+    }
+
+    fn beside<'b>(&'b self, base: Option<&'b Path>) -> Beside<'b> {
+        Beside { data: &self.cell.data, tokenizer: self.feed.tokenizer(), base }
     }
 }

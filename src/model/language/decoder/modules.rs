@@ -6,10 +6,10 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use crate::model::Parts;
-use crate::model::language::parts::{DEVIATION, Embedding, Linear, Norm};
+use crate::model::language::parts::{Embedding, Linear, Norm};
 use crate::model::language::{Block, Outline, Positions};
 use crate::ops::parameters::each_parameter;
-use crate::params::source::{Init, Source};
+use crate::params::source::{DEVIATION, Init, Source};
 use crate::params::split::Side;
 use crate::params::table::{Group, Table, id};
 use crate::params::tuning::VirtualTokens;
