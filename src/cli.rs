@@ -53,7 +53,8 @@ pub enum Command {
     },
     /// Print where the memory of each cell goes: formula and bytes of every part, and what was measured
     Memory(MemoryArgs),
-    /// Print the fastest ways to train a recipe within so much memory, why others do not fit, and what runs the best
+    /// Print the fastest ways to train a recipe within so much memory, why others do not fit, and what runs the best; with --for
+    /// without times, those with the least work
     Advise(AdviseArgs),
     /// Check a recipe without running anything
     Check {

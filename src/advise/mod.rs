@@ -1,11 +1,12 @@
 //! Which way of training a cell fits into some memory, and which of those is the fastest: by the estimate of memory
-//! and a model of time, before anything runs.
+//! and a model of time, before anything runs. Without the rates of the device nothing is said of time, and less work comes first.
 
 mod launches;
 mod precisions;
 mod rates;
 mod space;
 mod time;
+mod work;
 
 use itertools::Itertools;
 use rayon::prelude::*;
@@ -21,6 +22,7 @@ use crate::measure::Estimate;
 use crate::recipe::Cell;
 use crate::residence::{HostBytes, Memory, Overlap, ResidentBlocks, Strategy};
 use crate::words::DeviceId;
+use work::StepWork;
 
 /// Bytes of the host's memory that a process takes besides those of its account: code, libraries, a corpus. On two cores it was
 /// 13 to 20 MB.
@@ -44,7 +46,8 @@ pub struct Plan {
     pub cell: Cell,
     pub estimate: Estimate,
     pub host: HostBytes,
-    pub time: StepTime,
+    /// `None` without the rates of the device.
+    pub time: Option<StepTime>,
 }
 
 /// Which memory is too small for a plan.
@@ -55,10 +58,16 @@ pub struct Lacks {
 }
 
 impl Plan {
-    pub fn new(cell: Cell, rates: &Rates) -> Self {
+    /// `rates`: of the cell's device, where they are known.
+    pub fn new(cell: Cell, rates: Option<&Rates>) -> Self {
         let account = cell.account();
-        let time = step_time(&cell, rates);
+        let time = rates.map(|rates| step_time(&cell, rates));
         Self { estimate: account.estimate(), host: account.host, time, cell }
+    }
+
+    /// Predicted seconds of a step.
+    pub fn seconds(&self) -> Option<f64> {
+        self.time.map(|time| time.total())
     }
 
     /// The smallest limit on the device's memory that has room for it, in bytes.
@@ -83,20 +92,28 @@ impl Plan {
         self.lacks(limits) == Lacks { memory: false, host_memory: false }
     }
 
-    pub fn tokens_per_second(&self) -> f64 {
-        self.cell.train.tokens_of_a_step() as f64 / self.time.total()
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        Some(self.cell.train.tokens_of_a_step() as f64 / self.seconds()?)
     }
 }
 
-/// All plans for a cell: those that fit, fastest first, and the others, with the smallest need first.
+/// All plans for a cell: those that fit, fastest first, or those with the least work where times are not known; and the others,
+/// with the smallest need first.
 #[derive(Clone, Debug)]
 pub struct Advice {
     pub fitting: Vec<Plan>,
     pub others: Vec<Plan>,
 }
 
-/// Plans for `cells`, which differ in their optimizers, on their device, which `target` has. `kept`: as in [`candidates`].
-pub fn advise(cells: &[Cell], target: &Target, limits: Limits, rates: &Rates, kept: &[String]) -> Advice {
+/// Plans for `cells`, which differ in their optimizers, on their device, which `target` has. `rates`: as in [`Plan::new`]; `kept`: as
+/// in [`candidates`].
+pub fn advise(
+    cells: &[Cell],
+    target: &Target,
+    limits: Limits,
+    rates: Option<&Rates>,
+    kept: &[String],
+) -> Advice {
     let all: Vec<Cell> = cells.iter().flat_map(|cell| candidates(cell, target, kept)).collect();
     let all: Vec<Cell> = all.into_par_iter().map(|cell| cell.within(limits.memory)).collect();
     let all: Vec<Cell> = all.into_iter().unique_by(what_it_does).collect();
@@ -105,7 +122,13 @@ pub fn advise(cells: &[Cell], target: &Target, limits: Limits, rates: &Rates, ke
     plans.sort_by_key(Plan::memory);
     let plans = plans.into_iter().unique_by(without_slots);
     let (mut fitting, mut others): (Vec<Plan>, Vec<Plan>) = plans.partition(|plan| plan.fits(limits));
-    fitting.sort_by(|a, b| a.time.total().total_cmp(&b.time.total()).then(a.memory().cmp(&b.memory())));
+    match rates {
+        Some(_) => fitting.sort_by(|a, b| {
+            let [a_time, b_time] = [a, b].map(|plan| plan.seconds().unwrap_or_default());
+            a_time.total_cmp(&b_time).then(a.memory().cmp(&b.memory()))
+        }),
+        None => fitting.sort_by_cached_key(|plan| (StepWork::of(&plan.cell), plan.memory())),
+    }
     others.sort_by_key(|plan| (plan.lacks(limits).host_memory, plan.memory(), plan.host_memory()));
     Advice { fitting, others }
 }
@@ -116,7 +139,7 @@ fn without_slots(plan: &Plan) -> (String, u64) {
     if let Strategy::Overlap(overlap) = &mut cell.offload.strategy {
         overlap.buffers = 2;
     }
-    (cell.to_json().to_string(), (plan.time.total() * 1e6) as u64)
+    (cell.to_json().to_string(), plan.seconds().map_or(0, |seconds| (seconds * 1e6) as u64))
 }
 
 /// What distinguishes ways of training. Where every block stays on the device, the way in which blocks would move does not.

@@ -64,11 +64,11 @@ impl Rates {
         }
     }
 
-    /// Measured on this machine within seconds, or assumed for another target.
-    pub fn measure(target: &Target, device: DeviceId, types: &[Compute]) -> Self {
+    /// Measured on this machine within seconds; `None` for a device that is described, whose rates nobody has measured.
+    pub fn measure(target: &Target, device: DeviceId, types: &[Compute]) -> Option<Self> {
         match target {
-            Target::Here | Target::Hosts => Self::of(device, device.ceilings(types)).with_host(device),
-            Target::Described(_) => Self::assumed(device),
+            Target::Here | Target::Hosts => Some(Self::of(device, device.ceilings(types)).with_host(device)),
+            Target::Described(_) => None,
         }
     }
 }

@@ -16,7 +16,7 @@ fn cell(text: &str) -> Cell {
 fn advice(memory: u64, kept: &[&str]) -> Advice {
     let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
     let limits = Limits { memory, host_memory: None };
-    advise(&[cell(SMALL)], &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &kept)
+    advise(&[cell(SMALL)], &Target::Here, limits, Some(&Rates::assumed(DeviceId::Cpu)), &kept)
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn what_fits_comes_the_fastest_first_and_the_rest_by_what_it_needs() {
     );
     let middle = advice(u64::midpoint(least, most), &[]);
     assert!(!middle.fitting.is_empty() && !middle.others.is_empty());
-    let times: Vec<f64> = middle.fitting.iter().map(|plan| plan.time.total()).collect();
+    let times: Vec<f64> = middle.fitting.iter().map(|plan| plan.seconds().expect("rates")).collect();
     assert!(times.is_sorted());
     assert!(middle.others.iter().map(need).is_sorted());
     // The least that would do does.
@@ -76,7 +76,7 @@ fn a_gpu_is_advised_a_graph_where_steps_are_small() {
     let limits = Limits { memory: u64::MAX / 2, host_memory: None };
     let advice = |kept: &[String]| {
         let rates = Rates::assumed(DeviceId::Cuda(0));
-        advise(std::slice::from_ref(&cell), &target, limits, &rates, kept).fitting
+        advise(std::slice::from_ref(&cell), &target, limits, Some(&rates), kept).fitting
     };
     let first = &advice(&[])[0].cell;
     assert_eq!((first.train.graph, first.measure.warmup), (true, 2));
@@ -180,10 +180,23 @@ fn ways_that_come_to_the_same_are_listed_once() {
     }
 }
 
+/// Rates of another device say nothing about this one.
+#[test]
+fn without_rates_there_are_no_times_and_less_work_comes_first() {
+    let limits = Limits { memory: u64::MAX / 2, host_memory: None };
+    let target: Target = "cpu, 64 GiB".parse().expect("a device");
+    assert!(Rates::measure(&target, DeviceId::Cpu, &[]).is_none());
+    let Advice { fitting, .. } = advise(&[cell(SMALL)], &target, limits, None, &[]);
+    assert!(fitting.iter().all(|plan| plan.seconds().is_none() && plan.tokens_per_second().is_none()));
+    assert!(fitting.iter().map(|plan| StepWork::of(&plan.cell)).is_sorted());
+    let first = &fitting[0].cell;
+    assert!(!first.offload.moves() && first.checkpoint.blocks == 0 && first.train.accumulation_steps == 1);
+}
+
 #[test]
 fn a_limit_on_the_host_refuses_what_waits_there() {
     let limits = Limits { memory: u64::MAX / 2, host_memory: Some(host_base(DeviceId::Cpu) + 400_000) };
-    let advice = advise(&[cell(SMALL)], &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &[]);
+    let advice = advise(&[cell(SMALL)], &Target::Here, limits, Some(&Rates::assumed(DeviceId::Cpu)), &[]);
     assert!(
         advice.others.iter().all(|plan| plan.lacks(limits) == Lacks { memory: false, host_memory: true })
     );
@@ -227,7 +240,7 @@ fn optimizers_are_searched_where_they_are_named() {
     assert!(with_optimizer(&own, "adam9bit").is_none());
     let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
     let rates = Rates::assumed(DeviceId::Cpu);
-    let needs = |limits| advise(&kinds[..2], &Target::Here, limits, &rates, &kept);
+    let needs = |limits| advise(&kinds[..2], &Target::Here, limits, Some(&rates), &kept);
     let all = needs(Limits { memory: u64::MAX / 2, host_memory: None });
     assert_eq!(all.fitting.len(), 2);
     let memory = |kind: usize| {

@@ -42,34 +42,31 @@ pub struct Continuation {
 }
 
 impl Answers {
-    /// Adds other answers to the same questions; the samples stay.
-    pub fn add(&mut self, other: &Self) {
-        self.questions += other.questions;
-        self.right += other.right;
-        self.tokens += other.tokens;
-        self.seconds += other.seconds;
-    }
-
     /// The share of right answers.
     pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.questions.max(1) as f64
     }
 
-    /// Its 95 % interval (Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference"):
-    /// (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n).
+    /// The 95 % interval of that share.
     pub fn interval(&self) -> [f64; 2] {
-        let (n, p) = (self.questions.max(1) as f64, self.accuracy());
-        let square = DEVIATIONS * DEVIATIONS / n;
-        let half = DEVIATIONS * (p * (1.0 - p) / n + square / (4.0 * n)).sqrt();
-        let [low, high] = [-half, half].map(|half| (p + square / 2.0 + half) / (1.0 + square));
-        // Rounding leaves something below 0 and 1.
-        [if self.right == 0 { 0.0 } else { low }, if self.right == self.questions { 1.0 } else { high }]
+        wilson(self.accuracy(), self.questions)
     }
 
     /// `None` where answers are classes.
     pub fn tokens_per_second(&self) -> Option<f64> {
         (self.tokens > 0).then(|| self.tokens as f64 / self.seconds)
     }
+}
+
+/// The 95 % interval of a share of `count` (Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference"):
+/// (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n).
+pub fn wilson(share: f64, count: usize) -> [f64; 2] {
+    let (n, p) = (count.max(1) as f64, share);
+    let square = DEVIATIONS * DEVIATIONS / n;
+    let half = DEVIATIONS * (p * (1.0 - p) / n + square / (4.0 * n)).sqrt();
+    let [low, high] = [-half, half].map(|half| (p + square / 2.0 + half) / (1.0 + square));
+    // Rounding leaves something below 0 and 1.
+    [if p == 0.0 { 0.0 } else { low }, if p == 1.0 { 1.0 } else { high }]
 }
 
 #[cfg(test)]

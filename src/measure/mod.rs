@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use answers::{Answer, Answers, Continuation};
+pub use answers::{Answer, Answers, Continuation, wilson};
 pub use cpu::CpuMeter;
 pub use crossing::{Crossing, Direction};
 pub use distance::FeatureDistance;
@@ -97,7 +97,7 @@ pub struct Measurement {
     pub crossings: Vec<Crossing>,
     /// Which way each part of the work took: `"matmul" → "cuBLASLt"`.
     pub paths: BTreeMap<String, String>,
-    /// Model operations (recomputation not counted) of forward and backward per second.
+    /// Model operations of forward and backward (recomputation not counted) in a second of the whole step, update included.
     pub flops_per_second: f64,
     /// Seconds before the first step in which the device compiled kernels and tuned matrix products;
     /// absent where there is nothing to prepare.
@@ -119,6 +119,20 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// A row before format 7 counted operations in a second of forward and backward alone.
+    #[must_use]
+    pub fn with_rate_of_whole_steps(self) -> Self {
+        let Some(optimizer) = &self.optimizer else { return self };
+        let both = self.step.seconds.iter().zip(&optimizer.seconds).map(|(step, update)| step - update);
+        let Some(both) = Samples::of(both.collect()) else { return self };
+        let share = match &self.loading {
+            // Of samples it was that of all steps together.
+            Some(_) => both.seconds.iter().sum::<f64>() / self.step.seconds.iter().sum::<f64>(),
+            None => both.median / self.step.median,
+        };
+        Self { flops_per_second: self.flops_per_second * share, ..self }
+    }
+
     /// On how many devices it was measured; `None` where ranks may have shared GPUs.
     pub fn devices(&self) -> Option<usize> {
         match self.paths.get("ranks") {

@@ -54,9 +54,17 @@ section! {
         /// Blocks of a segment: only its input is kept, and backward computes it again; 0: no segments.
         pub blocks: usize = Key::method(COUNT_OR_ZERO)
             .default(Whole(0))
-            .reads(&[("0", "no blocks recomputed"), ("1", "blocks recomputed"), ("", "{} blocks recomputed at once")]),
+            .reads(&[
+                ("0", "no blocks recomputed"),
+                ("1", "blocks recomputed"),
+                (MOVING, "moving blocks recomputed"),
+                ("", "{} blocks recomputed at once"),
+            ]),
     }
 }
+
+/// Reads in the place of 0 blocks where those that move are recomputed all the same.
+pub const MOVING: &str = "moving";
 
 impl Checkpoint {
     /// Whether all results of products stay until their backward.

@@ -7,7 +7,7 @@ use super::document::{Element, Table};
 use super::line::Line;
 use super::table::{Comparison, Group};
 use super::units::Unit;
-use crate::measure::{Answer, Answers};
+use crate::measure::{Answer, Answers, wilson};
 use crate::words::text::{few, printable, sentence};
 
 /// Methods whose answers a sentence has, one by one.
@@ -75,8 +75,36 @@ fn table(comparison: &Comparison) -> Option<Table> {
 struct Pooled {
     name: String,
     set: String,
-    before: Option<Answers>,
-    after: Answers,
+    before: Option<Counted>,
+    after: Counted,
+}
+
+/// Answers of several runs, which differ in their seed, to a test set.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    right: usize,
+    answers: usize,
+    /// The most that one run answered.
+    questions: usize,
+}
+
+impl Counted {
+    fn add(&mut self, answers: &Answers) {
+        self.right += answers.right;
+        self.answers += answers.questions;
+        self.questions = self.questions.max(answers.questions);
+    }
+
+    fn accuracy(self) -> f64 {
+        self.right as f64 / self.answers.max(1) as f64
+    }
+
+    /// Its 95 % interval. Answers of several runs to one question are no independent trials: with k runs and a correlation ρ of
+    /// answers to one question the variance is 1 + (k - 1) ρ times that of independent ones (Kish 1965, "Survey Sampling"). Rows
+    /// do not have ρ, so it is the most, 1, and a question counts once, however many seeds answered it.
+    fn interval(self) -> [f64; 2] {
+        wilson(self.accuracy(), self.questions)
+    }
 }
 
 /// A sentence for each test set. Of few methods: `Lr 0.01 answered 94.0 % of "test" correctly after training (95 % interval
@@ -120,23 +148,15 @@ pub fn clearly_fewer(comparison: &Comparison, method: usize) -> bool {
 
 fn pooled(comparison: &Comparison, group: &Group) -> Vec<Pooled> {
     let mut out: Vec<Pooled> = Vec::new();
-    for &i in &group.lines {
-        for Asked { before, after } in asked(&comparison.lines[i]) {
-            match out.iter_mut().find(|of| of.set == after.set) {
-                None => out.push(Pooled {
-                    name: comparison.name_of_group(group),
-                    set: after.set.clone(),
-                    before: before.cloned(),
-                    after: after.clone(),
-                }),
-                Some(of) => {
-                    of.after.add(after);
-                    if let (Some(sum), Some(before)) = (&mut of.before, before) {
-                        sum.add(before);
-                    }
-                }
-            }
-        }
+    for asked in group.lines.iter().flat_map(|&i| asked(&comparison.lines[i])) {
+        let Asked { before, after } = asked;
+        let place = out.iter().position(|of| of.set == after.set).unwrap_or_else(|| {
+            let (name, set) = (comparison.name_of_group(group), after.set.clone());
+            out.push(Pooled { name, set, before: None, after: Counted::default() });
+            out.len() - 1
+        });
+        out[place].after.add(after);
+        before.into_iter().for_each(|before| out[place].before.get_or_insert_default().add(before));
     }
     out
 }
@@ -148,7 +168,7 @@ fn share(value: f64) -> String {
 fn each(Pooled { name, set, before, after }: &Pooled) -> String {
     let [low, high] = after.interval().map(share);
     let when = if before.is_some() { " after training" } else { "" };
-    let before = before.as_ref().map_or(String::new(), |before| {
+    let before = before.map_or(String::new(), |before| {
         let [least, most] = before.interval();
         let change = match after.interval() {
             [low, _] if low > most => "clearly more than",
@@ -177,7 +197,7 @@ fn most(of_set: &[&Pooled]) -> String {
         true => "; no other interval lies below that".to_string(),
         false => format!("; clearly less: {}", clear.join(", ")),
     };
-    let before = of_set.iter().filter_map(|of| of.before.as_ref()).map(Answers::accuracy).minmax();
+    let before = of_set.iter().filter_map(|of| of.before).map(Counted::accuracy).minmax();
     let before =
         before.into_option().map_or(String::new(), |(least, most)| match share(least) == share(most) {
             true => format!("; before it {}", share(least)),
@@ -210,6 +230,25 @@ mod tests {
         let samples = [sample(true, "so #### 4"), sample(false, "\u{14}#### 5")];
         let samples = samples.into_iter().filter(|sample| step > 0 || !sample.right).collect();
         Answers { step, set: set.into(), questions: 100, right, tokens: 900, seconds: 3.0, samples }
+    }
+
+    /// 33 of 3 x 400: the interval is that of 11 of 400, by the formula in Python.
+    #[test]
+    fn a_question_counts_once_however_many_seeds_answer_it() {
+        let recipe = language_recipe("[grid]\nseed = [1, 2, 3]\n");
+        let rows = recipe.cells.iter().zip([8, 14, 11]).map(|(cell, right)| {
+            let mut row = learned_row(cell, vec![5.0; 40], &[]);
+            let of = |step, right| Answers { questions: 400, ..answers(step, "test.jsonl", right) };
+            row.measurement.as_mut().unwrap().answers = vec![of(0, 0), of(40, right)];
+            row
+        });
+        let rows: Vec<_> = rows.collect();
+        let said = &sentences(&Comparison::new(&recipe, &rows))[0];
+        assert!(
+            said.contains("2.75 % of “test.jsonl” correctly after training (95 % interval 1.54 % to 4.86 %)"),
+            "{said}"
+        );
+        assert!(said.contains("before it (0 to 0.951 %)"), "{said}");
     }
 
     #[test]

@@ -132,12 +132,16 @@ pub fn for_latex(comparison: &Comparison) -> Vec<(&'static str, Table)> {
 }
 
 /// Every method over a whole step: time, memory of each kind, rates, and ratios.
-fn overview(comparison: &Comparison) -> Option<Table> {
+pub(super) fn overview(comparison: &Comparison) -> Option<Table> {
     let mut table = with_status(comparison, "overview")?;
     table.caption.extend(comparison.size_note().map(|note| format!(" {}.", sentence(&note))));
     if !comparison.shared.is_empty() {
         table.caption.push_str(&format!(" Where a name does not say otherwise: {}.", comparison.shared));
     }
+    let recomputed = comparison.lines.iter().filter_map(|line| labels::recomputed(&line.settings)).unique();
+    let recomputed =
+        recomputed.map(|blocks| format!(" Whatever its name says, a method recomputes blocks {blocks}."));
+    table.caption.extend(recomputed);
     Some(table)
 }
 

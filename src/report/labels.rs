@@ -6,7 +6,7 @@ use itertools::Itertools;
 use serde_json::Value;
 
 use super::units::Unit;
-use crate::ops::Operator;
+use crate::ops::{MOVING, Operator};
 use crate::recipe::keys::{self, is_operator};
 use crate::words::key::{Role, When};
 use crate::words::text;
@@ -109,25 +109,31 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
         return (methods.iter().map(|s| label(vec![&key], &[], s)).collect(), String::new());
     }
     let all: Vec<&String> = keys.iter().collect();
+    let effective: Vec<Settings> = methods.iter().map(|settings| in_effect(settings)).collect();
+    let alike = |a: usize, b: usize| keys.iter().all(|key| effective[a].get(key) == effective[b].get(key));
     let holders = |key: &String, s: &Settings| methods.iter().filter(|m| m.get(key) == s.get(key)).count();
     let always_said = |key: &String| keys::find(key).is_some_and(|entry| entry.key.always_said);
     let common = |key: &String, s: &Settings| !always_said(key) && 2 * holders(key, s) > methods.len();
-    let named = |s: &&Settings| {
-        let apart: Vec<&String> = keys.iter().filter(|key| !common(key, s)).collect();
+    let named = |(raw, s): (&&Settings, &Settings)| {
+        let apart: Vec<&String> = keys.iter().filter(|key| !common(key, raw)).collect();
         let long = label(apart.clone(), keys, s);
         [short_label(apart, keys, s), long, short_label(all.clone(), keys, s), label(all.clone(), keys, s)]
     };
-    let candidates: Vec<[String; 4]> = methods.iter().map(named).collect();
-    let clear = |label: &String, length: usize| {
-        !label.is_empty() && candidates.iter().filter(|of| of[length] == *label).count() == 1
+    let candidates: Vec<[String; 4]> = methods.iter().zip(&effective).map(named).collect();
+    // Methods that come to the same share a label.
+    let clear = |own: usize, length: usize| {
+        let label = &candidates[own][length];
+        let is_other = |(i, of): (usize, &[String; 4])| of[length] == *label && !alike(own, i);
+        !label.is_empty() && !candidates.iter().enumerate().any(is_other)
     };
     let choose = |shortest: usize| -> Vec<(usize, &String)> {
-        let of = |of: &[String; 4]| (shortest..3).find(|&i| clear(&of[i], i)).unwrap_or(3);
-        candidates.iter().map(|labels| (of(labels), &labels[of(labels)])).collect()
+        let length = |own: usize| (shortest..3).find(|&length| clear(own, length)).unwrap_or(3);
+        (0..candidates.len()).map(|own| (length(own), &candidates[own][length(own)])).collect()
     };
     let mut chosen = choose(0);
     // A shorter one may be another's longer one.
-    if !chosen.iter().map(|(_, label)| label).all_unique() {
+    let is_twice = |(a, b): (usize, usize)| chosen[a].1 == chosen[b].1 && !alike(a, b);
+    if (0..chosen.len()).tuple_combinations().any(is_twice) {
         chosen = choose(2);
     }
     // A method that has another value without words for it would be told to have this one.
@@ -146,14 +152,43 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
     (told_apart(labels, keys, methods), shared)
 }
 
+/// Which blocks backward computes again whatever `checkpoint.blocks` is.
+pub fn recomputed(settings: &Settings) -> Option<&'static str> {
+    let is = |key: &str, value: &str| settings.get(key).is_some_and(|of| of == value);
+    let moves = settings.contains_key("offload.strategy") && !is("offload.strategy", "none");
+    match is("train.mode", "inference") {
+        false if moves => Some("that move"),
+        false if is("parallel.shard", "weights") => Some("whose weights are gathered"),
+        _ => None,
+    }
+}
+
+/// The settings as they take effect, where `checkpoint.blocks = 0` does not keep all blocks: a block that stays on the device
+/// beside those that move is kept.
+fn in_effect(settings: &Settings) -> Settings {
+    const BLOCKS: &str = "checkpoint.blocks";
+    let mut out = settings.clone();
+    if recomputed(settings).is_some() && settings.get(BLOCKS).is_some_and(|of| *of == 0) {
+        let some_stay = settings.get("offload.resident_blocks").is_some_and(|of| *of != 0);
+        out.insert(BLOCKS.into(), if some_stay { MOVING.into() } else { 1.into() });
+    }
+    out
+}
+
 /// The labels; behind those that are the same, as of files of one name in several folders, what differs in full.
 fn told_apart(labels: Vec<String>, keys: &[String], methods: &[&Settings]) -> Vec<String> {
     let apart = |(label, of): (&String, &&Settings)| {
         let alike = labels.iter().zip(methods).filter(|(other, _)| *other == label);
         let alike: Vec<&&Settings> = alike.map(|(_, settings)| settings).collect();
         let differs = |key: &&String| !alike.iter().map(|settings| settings.get(*key)).all_equal();
-        let values = keys.iter().filter(differs).filter_map(|key| of.get(key).map(text::value));
-        let values: Vec<String> = values.collect();
+        let written = |key: &String| {
+            Some(match of.get(key)? {
+                // A path is known as one.
+                Value::String(text) => text.clone(),
+                value => format!("{key} {}", text::value(value)),
+            })
+        };
+        let values: Vec<String> = keys.iter().filter(differs).filter_map(written).collect();
         if values.is_empty() { label.clone() } else { format!("{label} ({})", values.join(", ")) }
     };
     labels.iter().zip(methods).map(apart).collect()

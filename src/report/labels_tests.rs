@@ -1,5 +1,6 @@
 //! Names of methods and shapes.
 
+use super::super::content;
 use super::super::table::Comparison;
 use super::super::testing::language_recipe;
 use super::*;
@@ -172,4 +173,34 @@ fn the_note_holds_for_every_method_that_does_not_say_otherwise() {
     let comparison = Comparison::new(&recipe, &[]);
     assert_eq!(comparison.methods, ["scale 2¹", "scale 2²", "scale 2³", "scale 2⁴", "fp32", "bf16"]);
     assert_eq!(comparison.shared, "fp16");
+}
+
+/// Segments change nothing of blocks that move, and those that stay beside them are kept.
+#[test]
+fn names_of_blocks_that_move_say_that_they_are_recomputed() {
+    let of = |grid: &str| {
+        let recipe = language_recipe(grid);
+        let comparison = Comparison::new(&recipe, &[]);
+        let caption = content::overview(&comparison).expect("a table").caption;
+        let mut methods = comparison.methods;
+        methods.sort();
+        (methods, caption)
+    };
+    let (methods, caption) =
+        of("[grid]\n\"checkpoint.blocks\" = [0, 1]\n\"offload.strategy\" = [\"none\", \"overlap\"]\n");
+    assert_eq!(
+        methods,
+        [
+            "blocks recomputed, no offload",
+            "blocks recomputed, overlap (checkpoint.blocks 0)",
+            "blocks recomputed, overlap (checkpoint.blocks 1)",
+            "no blocks recomputed, no offload",
+        ]
+    );
+    assert!(caption.ends_with("Whatever its name says, a method recomputes blocks that move."), "{caption}");
+    let resident = "\"offload.strategy\" = \"overlap\"\n\"offload.resident_blocks\" = 1\n";
+    let (methods, _) = of(&format!("[grid]\n\"checkpoint.blocks\" = [0, 1]\n{resident}"));
+    assert_eq!(methods, ["blocks recomputed", "moving blocks recomputed"]);
+    let (methods, caption) = of("[grid]\n\"checkpoint.blocks\" = [0, 1]\n");
+    assert!(methods == ["blocks recomputed", "no blocks recomputed"] && !caption.contains("Whatever"));
 }

@@ -7,15 +7,15 @@ use strum::IntoEnumIterator;
 use super::labels::FEW;
 use super::line::Line;
 use super::quality::{self, Verdict};
-use super::table::{Comparison, Group};
+use super::table::Comparison;
 use crate::row::Status;
-use crate::words::text::{few, names, percent, sentence, verb};
+use crate::words::text::{few, percent, sentence, verb};
 
 /// The methods that learn as well as the baseline: their held-out perplexity is as low at every size, and their right answers
 /// are not clearly fewer; and the others that ran. Where nothing was evaluated or asked, all methods are good; where the
 /// baseline has no perplexity, all that did not diverge.
 pub fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
-    let evaluated = comparison.having("eval_perplexity").next().is_some();
+    let evaluated = is_evaluated(comparison);
     let compared = has_reference(comparison);
     let asked = answers::are_asked(comparison);
     let judged = |method: &usize| {
@@ -36,6 +36,15 @@ fn has_diverged(line: &Line) -> bool {
     line.rows.iter().any(|row| row.status == Status::Diverged)
 }
 
+/// Whether held-out text says what the methods learn. Random weights learn nothing from random tokens.
+pub fn is_evaluated(comparison: &Comparison) -> bool {
+    let learns = |i: usize| {
+        let cell = comparison.lines[i].cell;
+        !cell.data.is_random() || cell.model.weights_folder().is_some()
+    };
+    comparison.having("eval_perplexity").any(learns)
+}
+
 /// How a method that does not learn as well as the baseline compares with it.
 #[derive(Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumIter)]
 #[strum(serialize_all = "lowercase")]
@@ -50,7 +59,7 @@ pub enum Lack {
 
 impl Lack {
     pub fn of(comparison: &Comparison, method: usize) -> Self {
-        let unknown = comparison.having("eval_perplexity").next().is_some() && !has_reference(comparison);
+        let unknown = is_evaluated(comparison) && !has_reference(comparison);
         if comparison.of_method(method).any(|i| has_diverged(&comparison.lines[i])) {
             Self::Diverged
         } else if unknown {
@@ -74,7 +83,7 @@ fn has_reference(comparison: &Comparison) -> bool {
 /// diverged: 2^24.`
 pub fn told(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<String> {
     let base = comparison.lines.iter().find_map(|line| line.baseline);
-    let evaluated = comparison.having("eval_perplexity").next().is_some();
+    let evaluated = is_evaluated(comparison);
     let unknown = evaluated && !has_reference(comparison);
     let Some(base) = base.map(|i| comparison.lines[i].method).filter(|_| unknown || !lost.is_empty()) else {
         return Vec::new();
@@ -95,7 +104,7 @@ pub fn told(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<Stri
         None => format!("No other method is clearly as good as {}", comparison.said(base)),
         Some(_) => format!("As good as {}: {}", comparison.said(base), names(&mut equal)),
     };
-    let perplexity = comparison.having("eval_perplexity").next().map(|_| {
+    let perplexity = evaluated.then(|| {
         let at = match comparison.shapes.len() {
             1 => String::new(),
             _ => format!(" at every {}", comparison.repeated()),
@@ -113,24 +122,4 @@ pub fn told(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<Stri
         }
     }
     vec![text + "."]
-}
-/// Settings that change what is learned.
-const LEARNING: [(&str, &str); 3] =
-    [("precision.compute", "precision"), ("train.optimizer.kind", "optimizer"), ("tuning.method", "tuning")];
-
-/// What the candidates differ in that changes what they learn, where nothing compares that.
-pub fn unlike(comparison: &Comparison, candidates: &[&Group]) -> String {
-    let differs = |key: &str| {
-        !candidates.iter().map(|group| comparison.lines[group.lines[0]].settings.get(key)).all_equal()
-    };
-    let cell = |group: &&Group| comparison.lines[group.lines[0]].cell;
-    let learn = candidates.iter().all(|group| cell(group).train.optimizer.rule().is_some());
-    let of: Vec<&str> = LEARNING.iter().filter(|(key, _)| differs(key)).map(|(_, name)| *name).collect();
-    match of.is_empty() || !learn {
-        true => String::new(),
-        false => format!(
-            " The methods differ in {}; what they learn was not compared on held-out text.",
-            names(&of)
-        ),
-    }
 }

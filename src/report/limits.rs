@@ -90,11 +90,16 @@ fn waiting(comparison: &Comparison) -> Option<String> {
             percent(least)
         ));
     }
-    let share = comparison.frame.of_rows("share_of_matmul_rate", 0..comparison.lines.len()).median();
-    share.filter(|share| busy.is_empty() && lines().next().is_some() && *share < WAITING).map(|share| {
+    let launched = (0..comparison.lines.len()).filter(|&i| {
+        let line = &comparison.lines[i];
+        on_gpu(&line) && launched(&line)
+    });
+    let share = comparison.frame.of_rows("share_of_matmul_rate", launched).median();
+    share.filter(|share| busy.is_empty() && *share < WAITING).map(|share| {
         format!(
-            "In the median cell the device reaches {} of its rate of matrix products: the work is small, and times are those of \
-             launching kernels, which larger models would hide.",
+            "In the median cell of one process without a graph or offload the device reaches {} of its rate of matrix products: \
+             the batches are small, and much of these times is that of launching kernels and of updates, which larger ones \
+             would hide.",
             percent(share)
         )
     })

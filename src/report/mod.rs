@@ -17,6 +17,7 @@ mod continuations;
 mod differences;
 mod document;
 mod environment;
+mod families;
 mod files;
 mod frame;
 mod labels;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use itertools::Itertools;
 
+use super::learned::is_evaluated;
 use super::table::Comparison;
 use super::units::Unit;
 use crate::measure::Samples;
@@ -17,7 +18,7 @@ pub const MANY: f64 = 9.0;
 
 /// Sentences; none without evaluations.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
-    if comparison.having("eval_perplexity").next().is_none() {
+    if !is_evaluated(comparison) {
         return Vec::new();
     }
     let change = |method: usize| Some((method, change(comparison, method)?));

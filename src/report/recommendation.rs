@@ -3,6 +3,7 @@
 use itertools::Itertools;
 
 use super::differences::{Differences, are_of_one_build, is_slower, takes_longer};
+use super::families::{families, unlike};
 use super::labels::FEW;
 use super::learned::Lack;
 use super::table::{Comparison, Group};
@@ -46,7 +47,7 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
         let (candidates, without) = if whole.is_empty() { (without, whole) } else { (whole, without) };
         match candidates.len() + without.len() {
             1 => out.extend(alone(comparison, &of_device)),
-            _ => out.extend(trade(comparison, &candidates, !lost.is_empty(), !without.is_empty())),
+            _ => out.extend(trades(comparison, &candidates, !lost.is_empty(), !without.is_empty())),
         }
         out.extend(saved(comparison, &candidates, &lost));
         out.extend(of_speed_without_update(comparison, &candidates, &without));
@@ -62,6 +63,27 @@ pub fn sentences(comparison: &Comparison, differences: &Differences) -> Vec<Stri
     out
 }
 
+/// The trade of time and memory within each family of methods that learn alike. What others learn is another question, which
+/// time and memory do not answer.
+fn trades(
+    comparison: &Comparison,
+    candidates: &[&Group],
+    of_good: bool,
+    are_with_update: bool,
+) -> Vec<String> {
+    let families = families(comparison, candidates);
+    let several = families.len() > 1 || candidates.len() > families.iter().map(|of| of.members.len()).sum();
+    let compared = families.iter().filter(|of| of.members.len() > 1 || !several);
+    let mut out: Vec<String> =
+        compared.flat_map(|family| trade(comparison, family, of_good, are_with_update)).collect();
+    if out.is_empty() {
+        out.extend(families.first().and_then(|family| alone(comparison, &family.members)));
+    }
+    let is_compared = learned::is_evaluated(comparison) || answers::are_asked(comparison);
+    out.extend(unlike(comparison, candidates).filter(|_| !is_compared));
+    out
+}
+
 /// The speed of the fastest way as a part of that of forward and backward alone, where both were measured.
 fn of_speed_without_update(comparison: &Comparison, whole: &[&Group], without: &[&Group]) -> Option<String> {
     let (speed, fastest) = most_tokens(comparison, whole)?;
@@ -71,8 +93,11 @@ fn of_speed_without_update(comparison: &Comparison, whole: &[&Group], without: &
     if !comparable || !are_of_one_build(comparison, [&fastest.lines, &reference.lines]) {
         return None;
     }
+    let name = comparison.said(fastest.method);
     Some(format!(
-        "The fastest has {} of the speed of forward and backward alone: {} has {} tokens a second.",
+        "{} {} {} of the speed of forward and backward alone: {} has {} tokens a second.",
+        sentence(&name),
+        verb(&name, "has", "have"),
         percent(speed / most),
         comparison.said(reference.method),
         comparison.written_of_group("tokens_per_second", reference)?

@@ -2,7 +2,7 @@
 
 use super::super::testing::{bad_row, language_recipe, learned_row, ok_row, recipe};
 use super::*;
-use crate::recipe::{Cell, Recipe};
+use crate::recipe::{Cell, Recipe, Source};
 use crate::row::{Row, Status};
 
 fn said(recipe: &Recipe, rows: &[Row]) -> Vec<String> {
@@ -175,4 +175,68 @@ fn methods_of_other_builds_are_named_as_not_compared() {
     (rows[1].environment.commit, rows[1].environment.build) = ("fedcba987654".into(), "fedcba987654".into());
     let said = said(&recipe, &rows);
     assert!(said[0].contains("(not compared with level 1, of another build)"), "{said:?}");
+}
+
+/// A recipe of small language models that read random tokens, with these precisions, optimizers and levels of recomputation.
+fn unlike(grid: &str) -> Vec<String> {
+    let text = format!(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 64\nhidden_size = 64\nnum_hidden_layers = 2\n\
+         num_attention_heads = 4\n[train]\nbatch_size = 4\nseq_len = 64\noptimizer = {{ kind = \"adamw\", lr = 1e-3 }}\n\
+         [grid]\n\"checkpoint.blocks\" = [0, 1]\n{grid}"
+    );
+    let recipe = Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a valid recipe");
+    // Each takes less time and memory than the ones before.
+    let row = |(i, cell): (usize, &Cell)| {
+        ok_row(cell, 0.1 / (i + 1) as f64, 0.2 / (i + 1) as f64, (1000 - 100 * i as u64) << 20)
+    };
+    let rows: Vec<Row> = recipe.cells.iter().enumerate().map(row).collect();
+    said(&recipe, &rows)
+}
+
+/// What one learns with pure bf16 or fp16 is another question than what a step takes.
+#[test]
+fn a_method_is_recommended_within_its_precision() {
+    let precisions = "precision = [{ compute = \"fp32\" }, { compute = \"bf16\" }, { compute = \"fp16\" }]\n";
+    let said = unlike(precisions).join(" ");
+    assert!(said.contains("With bf16, ") && said.contains("With fp32, "), "{said}");
+    assert!(!said.contains("fp16"), "its small gradients vanish: {said}");
+    assert!(said.contains("The methods differ in precision; what they learn was not compared"), "{said}");
+    let scaled =
+        "precision = [{ compute = \"fp32\" }, { compute = \"fp16\", scaler = { kind = \"dynamic\" } }]\n";
+    let said = unlike(scaled).join(" ");
+    assert!(said.contains("With “fp16, dynamic scale”, ") || said.contains("With fp16"), "{said}");
+}
+
+#[test]
+fn no_other_optimizer_is_recommended_in_the_place_of_the_baselines() {
+    let said =
+        unlike("\"train.optimizer\" = [{ kind = \"adamw\", lr = 1e-3 }, { kind = \"sgd\", lr = 1e-3 }]\n")
+            .join(" ");
+    assert!(!said.contains("sgd") && said.contains("take "), "{said}");
+    assert!(said.contains("The methods differ in optimizer"), "{said}");
+}
+
+/// No family has two methods: nothing is recommended.
+#[test]
+fn methods_that_all_learn_otherwise_are_not_chosen_among() {
+    let recipe = recipe(
+        "[grid]\n\"train.optimizer\" = [{ kind = \"adamw\", lr = 1e-3 }, { kind = \"sgd\", lr = 1e-3 }]\n",
+    );
+    let rows: Vec<Row> = recipe.cells.iter().map(|cell| ok_row(cell, 0.01, 0.02, 100 << 20)).collect();
+    let said = said(&recipe, &rows).join(" ");
+    assert!(said.starts_with("Adamw: ") && !said.contains("take "), "{said}");
+}
+
+/// Random weights learn nothing from random tokens, whatever their loss on more of them is.
+#[test]
+fn nothing_is_said_of_learning_without_text() {
+    let text = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 64\nhidden_size = 64\n\
+                num_hidden_layers = 2\nnum_attention_heads = 4\n[train]\nbatch_size = 4\nseq_len = 64\n[eval]\nevery = 20\n\
+                [grid]\n\"train.optimizer\" = [{ kind = \"adamw\", lr = 1e-3 }, { kind = \"adamw\", lr = 2e-3 }]\n";
+    let recipe = Recipe::parse(&Source { path: "r.toml".into(), text: text.into() }).expect("a valid recipe");
+    let row = |(cell, end): (&Cell, f64)| learned_row(cell, vec![5.0; 40], &[(0, 6.0, 0.0), (40, end, 0.25)]);
+    let rows: Vec<Row> = recipe.cells.iter().zip([4.0, 3.0]).map(row).collect();
+    let comparison = Comparison::new(&recipe, &rows);
+    let said = said(&recipe, &rows).join(" ");
+    assert!(!said.contains("perplexity") && quality::sentences(&comparison).is_empty(), "{said}");
 }

@@ -3,13 +3,13 @@
 
 use itertools::Itertools;
 
-use super::answers;
 use super::choices::{SAVED, choices};
 use super::differences::{are_of_one_build, is_slower};
+use super::families::Family;
 use super::labels::FEW;
 use super::line::Line;
+use super::pareto;
 use super::table::{Comparison, Group};
-use super::{learned, pareto};
 use crate::measure::RankRecord;
 use crate::row::Row;
 use crate::words::Bytes;
@@ -21,15 +21,10 @@ pub const NEAR: f64 = 1.1;
 /// A step that is longer by less is as long to a reader, also where the difference is no chance.
 const SAME: f64 = 1.01;
 
-/// The fastest method, the one with the least memory, and which to take by the free memory. `of_good`: only those that learn as
-/// well as the baseline are candidates; `are_with_update`: others at this size have none.
-pub fn trade(
-    comparison: &Comparison,
-    candidates: &[&Group],
-    of_good: bool,
-    are_with_update: bool,
-) -> Vec<String> {
-    let trade = Trade::new(comparison, candidates, of_good, are_with_update);
+/// The fastest method of a family, the one with the least memory, and which to take by the free memory. `of_good`: only those
+/// that learn as well as the baseline are in it; `are_with_update`: others at this size have none.
+pub fn trade(comparison: &Comparison, family: &Family, of_good: bool, are_with_update: bool) -> Vec<String> {
+    let trade = Trade::new(comparison, family, of_good, are_with_update);
     let front = trade.front();
     let (Some([quickest, fastest]), Some([_, least])) = (front.first(), front.last()) else {
         return Vec::new();
@@ -38,26 +33,24 @@ pub fn trade(
     let limit = trade.limit();
     let fastest = if limit.is_some() { quickest } else { fastest };
     let first = [trade.fastest(quickest, fastest)];
-    let first = first.into_iter().chain(against_baseline(comparison, candidates, fastest)).join(" ");
-    let compared =
-        of_good || comparison.having("eval_perplexity").next().is_some() || answers::are_asked(comparison);
-    let unlike = if compared { String::new() } else { learned::unlike(comparison, candidates) };
+    let first = first.into_iter().chain(against_baseline(comparison, trade.candidates, fastest)).join(" ");
     if let Some(limit) = limit {
         let take =
             format!("All are held to {limit}, and memory below that is free: take {}.", trade.name(fastest));
-        return vec![first, take + &unlike];
+        return vec![first, take];
     }
     if least.method == fastest.method {
-        let there = if trade.at.is_empty() { "" } else { " there" };
+        let there = if at(comparison, fastest).is_empty() { "" } else { " there" };
         let less = if of_good { "None of the others" } else { "No other method" };
         let with = if trade.are_with_update { " with an update" } else { "" };
+        let like = if family.name.is_empty() { String::new() } else { format!(" with {}", family.name) };
         let driver = |of: &Group| trade.value("driver_peak_bytes", of);
-        let of_tensors = candidates.iter().any(|of| driver(of) < driver(fastest));
+        let of_tensors = trade.candidates.iter().any(|of| driver(of) < driver(fastest));
         let memory = if of_tensors { "memory for tensors" } else { "memory" };
-        let take = format!("{less}{with} needs less {memory}{there}: take {}.", trade.name(fastest));
-        return vec![first, take + &unlike];
+        let take = format!("{less}{like}{with} needs less {memory}{there}: take {}.", trade.name(fastest));
+        return vec![first, take];
     }
-    vec![first, trade.least(least, fastest), trade.choice(&front) + &unlike]
+    vec![first, trade.least(least, fastest), trade.choice(&front)]
 }
 
 /// `at batch size 4, `: the problem of a group, if there are several.
@@ -83,21 +76,26 @@ struct Trade<'c> {
     /// The column of times, and what they are of.
     time: &'static str,
     of_what: &'static str,
-    /// `at batch size 4, `
+    /// `with bf16, at batch size 4, `
     at: String,
+    /// `with bf16, `, and the problem where each device has an answer of its own.
+    on: String,
 }
 
 impl<'c> Trade<'c> {
     fn new(
         comparison: &'c Comparison<'c>,
-        candidates: &'c [&'c Group],
+        family: &'c Family<'c>,
         of_good: bool,
         are_with_update: bool,
     ) -> Self {
         let time = pareto::time(comparison);
         let of_what = if time == "step_s_median" { "a step" } else { "a real token" };
-        let at = at(comparison, candidates[0]);
-        Self { comparison, candidates, of_good, are_with_update, time, of_what, at }
+        let candidates = family.members.as_slice();
+        let with = if family.name.is_empty() { String::new() } else { format!("with {}, ", family.name) };
+        let (at, on) = (at(comparison, candidates[0]), on(comparison, candidates[0]));
+        let [at, on] = [at, on].map(|place| format!("{with}{place}"));
+        Self { comparison, candidates, of_good, are_with_update, time, of_what, at, on }
     }
 
     /// The limit of the device's memory that all candidates have, if there are several and they have one.
@@ -229,7 +227,7 @@ impl<'c> Trade<'c> {
         let saved = 1.0 - self.value("live_peak_bytes", least) / self.value("live_peak_bytes", fastest);
         format!(
             "{} {} the least memory{}: {}, {} less, for {price}{}.",
-            sentence(&format!("{}{}", on(self.comparison, self.candidates[0]), self.name(least))),
+            sentence(&format!("{}{}", self.on, self.name(least))),
             verb(&self.name(least), "needs", "need"),
             if self.of_good || self.are_with_update { " of them" } else { "" },
             self.memory(least),
@@ -249,7 +247,7 @@ impl<'c> Trade<'c> {
             [only] => self.name(&front[*only][1]),
             several => several.iter().map(|i| room(&front[*i][1])).join(", else "),
         };
-        sentence(&format!("{}take {chosen}.", on(self.comparison, self.candidates[0])))
+        sentence(&format!("{}take {chosen}.", self.on))
     }
 
     fn memory(&self, of: &Group) -> String {

@@ -2,6 +2,7 @@
 
 use typst::layout::{Abs, Frame, FrameItem};
 
+use super::super::document::Table;
 use super::*;
 
 /// Every text and picture of a frame with its height on the page.
@@ -70,5 +71,72 @@ fn no_page_is_a_third_empty_where_another_look_fills_it() {
         let filled = fill(&lines(one_page + more), usual).expect("a document");
         assert_eq!(filled.pages().len(), pages);
         assert!(most_empty(&filled) < EMPTY);
+    }
+}
+
+/// A text on a page: its left and right end, its baseline and its height.
+struct Placed {
+    text: String,
+    ends: [f64; 2],
+    baseline: f64,
+    size: f64,
+}
+
+fn texts(frame: &Frame, origin: [f64; 2], out: &mut Vec<Placed>) {
+    for (at, item) in frame.items() {
+        let [x, y] = [origin[0] + at.x.to_pt(), origin[1] + at.y.to_pt()];
+        match item {
+            FrameItem::Group(group) => texts(&group.frame, [x, y], out),
+            FrameItem::Text(text) => {
+                let ends = [x, x + text.width().to_pt()];
+                let size = text.size.to_pt();
+                out.push(Placed { text: text.text.to_string(), ends, baseline: y, size });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Tables of the widths at which texts stood over their neighbours and headings were hyphenated, and one of words that no
+/// column holds.
+#[test]
+fn no_text_of_a_table_stands_over_another() {
+    let numbers =
+        ["step time", "tokens/s", "peak memory", "TFLOP/s", "of the matmul rate", "× step", "× memory"];
+    let table = |texts: &[&str], rows: &[&[&str]]| {
+        let value = ["27.8 ms", "18,329", "6.34 MiB", "0.0157", "10 %", "5.38x", "0.86x"];
+        let line =
+            |texts: &[&str], rest: [&str; 7]| texts.iter().chain(&rest).map(ToString::to_string).collect();
+        let caption = "Whole steps.".into();
+        let rows = rows.iter().map(|row| line(row, value)).collect();
+        Table { caption, header: line(texts, numbers), rows, texts: texts.len(), left_out: 0 }
+    };
+    let long = "a_folder_whose_name_has_no_place_to_break_at_all_however_long_it_gets";
+    let tables = [
+        table(&["method", "status"], &[&["dynamic scale, from 2¹⁶", "ok"], &["scale 2²²", "diverged"]]),
+        table(&["sizes", "method"], &[&["batch size 4, qwen2.5-0.5b", "overlap, 12 resident blocks"]]),
+        table(&["sizes", "method"], &[&[long, long], &["batch size 4, qwen2.5-7b", "naive"]]),
+    ];
+    for table in tables {
+        let name = format!("{:?}", table.rows[0]);
+        let words: Vec<String> = table.header.iter().flat_map(|of| of.split(' ')).map(String::from).collect();
+        let elements = vec![Element::heading("All methods"), Element::Table(table)];
+        let (title, measured) = ("Levels".into(), "A device".into());
+        let document = Document { title, date: String::new(), measured, elements, details: Vec::new() };
+        let pages = set(&document, Look::USUAL).expect("a document");
+        let mut found = Vec::new();
+        texts(&pages.pages()[0].frame, [0.0; 2], &mut found);
+        for word in words {
+            assert!(found.iter().any(|of| of.text.contains(&word)), "{name}: the heading's {word} is cut");
+        }
+        let width = pages.pages()[0].frame.width().to_pt();
+        for (i, a) in found.iter().enumerate() {
+            assert!(a.ends[1] < width, "{name}: {} is off the page", a.text);
+            for b in &found[..i] {
+                let beside = a.ends[1] < b.ends[0] + 0.5 || b.ends[1] < a.ends[0] + 0.5;
+                let below = (a.baseline - b.baseline).abs() > 0.7 * a.size.min(b.size);
+                assert!(beside || below, "{name}: {} and {}", a.text, b.text);
+            }
+        }
     }
 }

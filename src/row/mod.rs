@@ -17,7 +17,9 @@ use crate::words::Settings;
 use crate::words::text::{hex, printable};
 
 /// Rises when a field changes its meaning or cells get a key. Rows of older formats are read, those of newer ones are not.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
+/// From this format on a row has operations in a second of whole steps.
+const OF_WHOLE_STEPS: u32 = 7;
 
 /// How a cell ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
@@ -158,8 +160,8 @@ impl Row {
         Self { measurement: Some(measurement), ..self }
     }
 
-    /// The row with its cell as this format writes it: keys that came later have their defaults. Its key stays what it was,
-    /// the name of its file.
+    /// The row as this format writes it: keys that came later have their defaults, and what changed its meaning is converted. Its
+    /// key stays what it was, the name of its file.
     ///
     /// # Errors
     /// When the cell is not one that can be read today.
@@ -168,7 +170,12 @@ impl Row {
             return Ok(self);
         }
         let cell = Cell::from_json(&self.cell)?.to_json();
-        Ok(Self { cell, format: FORMAT, ..self })
+        let of_before = self.format < OF_WHOLE_STEPS;
+        let measurement = self.measurement.map(|measurement| match of_before {
+            true => measurement.with_rate_of_whole_steps(),
+            false => measurement,
+        });
+        Ok(Self { cell, format: FORMAT, measurement, ..self })
     }
 
     /// What its cell could not save after the last step, and why.
@@ -194,7 +201,7 @@ mod time_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Load, Loading};
+    use crate::measure::{Load, Loading, Samples};
     use crate::run::testing;
 
     #[test]
@@ -214,6 +221,28 @@ mod tests {
         (rebuilt.commit, rebuilt.build) = ("fedcba987654-dirty".into(), "0123456789ab".into());
         assert_eq!(Row::new(&cells[0], &rebuilt, Status::Ok, String::new()).key, row.key);
         assert!(row.is_named_rightly() && !Row { key: of("a").key, ..row.clone() }.is_named_rightly());
+    }
+
+    /// Steps of 1 s, of which updates take a quarter: 8 of an older format are 6 of the whole step.
+    #[test]
+    fn an_older_row_has_the_rate_of_whole_steps_too() {
+        let cell = &testing::recipe().cells[0];
+        let steps = |seconds: f64| Samples::new(vec![seconds; 3]);
+        let measurement = Measurement {
+            flops_per_second: 8.0,
+            step: steps(1.0),
+            optimizer: Some(steps(0.25)),
+            ..testing::measurement(1.0)
+        };
+        let row = Row::new(cell, &testing::environment(), Status::Ok, String::new());
+        let of = |format: u32, measurement: Measurement| {
+            let row = Row { format, measurement: Some(measurement), ..row.clone() };
+            row.in_this_format().expect("a cell").measurement.expect("measured").flops_per_second
+        };
+        assert_eq!([6, FORMAT].map(|format| of(format, measurement.clone())), [6.0, 8.0]);
+        let sampled = Loading::new(3.0, &[Load::default(); 3]);
+        assert_eq!(of(6, Measurement { loading: Some(sampled), ..measurement.clone() }), 6.0);
+        assert_eq!(of(6, Measurement { optimizer: None, ..measurement }), 8.0);
     }
 
     #[test]

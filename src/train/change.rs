@@ -111,7 +111,9 @@ fn of_rank<K: Kind<Network: Build>>(
         if step == 1 && damage == Some(Damage::SkippedUpdate) {
             continue;
         }
-        training.next_phase().expect("a temporary folder can be written");
+        if training.enters_phase() {
+            training.enter_phase().expect("a temporary folder can be written");
+        }
         training.load();
         training.damage(damage);
         let mut parts: Vec<Tensor<1>> = Vec::new();

@@ -4,6 +4,12 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has waited for a device.
+    pub static WAITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The host's clock over the measured steps. Before it starts or stops it waits for the device.
 pub struct Clock<'a> {
     device: &'a Device,
@@ -41,6 +47,8 @@ impl<'a> Clock<'a> {
     }
 
     fn wait(&self) {
+        #[cfg(test)]
+        WAITS.set(WAITS.get() + 1);
         self.device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
     }
 }

@@ -118,8 +118,11 @@ impl<'r, N: Build> Run<'r, N> {
                 self.traffic = self.world.traffic();
             }
             self.training.load();
-            let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
-            self.aside(&mut clock, |run, _| run.training.next_phase()).unwrap_or_else(failed);
+            // Each of these waits for the device twice, so a step that needs none of them does not call `aside`.
+            if self.training.enters_phase() {
+                let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
+                self.aside(&mut clock, |run, _| run.training.enter_phase()).unwrap_or_else(failed);
+            }
             if step == self.apart {
                 self.aside(&mut clock, |run, _| {
                     run.training.answer();
@@ -158,7 +161,8 @@ impl<'r, N: Build> Run<'r, N> {
         Ok(clock.seconds)
     }
 
-    /// Does what is no step: neither its time nor its messages are those of the measured steps.
+    /// Does what is no step: neither its time nor its messages are those of the measured steps. Waits for the device before it
+    /// and after it.
     fn aside<T>(&mut self, clock: &mut Clock, work: impl FnOnce(&mut Self, f64) -> T) -> T {
         clock.without(|seconds| {
             let before = self.world.traffic();
@@ -202,3 +206,7 @@ impl<'r, N: Build> Run<'r, N> {
         (loading, loads.iter().map(|load| load.counts.squares as f64).sum())
     }
 }
+
+#[cfg(test)]
+#[path = "steps_tests.rs"]
+mod tests;

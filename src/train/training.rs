@@ -163,17 +163,19 @@ impl<'a, N: Build> Training<'a, N> {
         }
     }
 
-    /// Enters the next phase of a tuning method, if it begins with the next step: the parameters stay and pass through a
-    /// folder, the optimizer is new.
+    /// Whether another phase of a tuning method begins with the next step.
+    pub fn enters_phase(&self) -> bool {
+        let updates = self.current().updates;
+        let phase = |updates| self.cell.tuning.phase(updates);
+        updates.checked_sub(1).is_some_and(|before| phase(before) != phase(updates))
+    }
+
+    /// Enters the phase that begins with the next step: the parameters stay and pass through a folder, the optimizer is new.
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn next_phase(&mut self) -> io::Result<()> {
+    pub fn enter_phase(&mut self) -> io::Result<()> {
         let updates = self.current().updates;
-        let before = updates.checked_sub(1).map(|before| self.cell.tuning.phase(before));
-        if before.is_none_or(|before| before == self.cell.tuning.phase(updates)) {
-            return Ok(());
-        }
         let folder = tempfile::tempdir()?;
         self.write_weights(folder.path())?;
         let mut cell = self.cell.clone();

@@ -136,6 +136,25 @@ fn advice_is_measured() {
     assert_eq!(place.rows().len(), 3);
 }
 
+/// A card that is not here has no rates, and those of another one are not its own.
+#[test]
+fn advice_for_a_device_that_is_described_has_no_times() {
+    let place = Place::new(SMALL);
+    for device in ["cpu, 8 GiB", "cuda, 12 GiB, sm_86"] {
+        let kind = device.split(',').next().expect("a kind");
+        let set = format!("device={kind}{}", if kind == "cuda" { ":0" } else { "" });
+        let args = ["advise", "recipe.toml", "--set", &set, "--for", device, "--memory", "1 GiB"];
+        let ended = place.runner(&args).exits(0).says(&[
+            "those with the least work:",
+            "no times: they need the device; `runner advise` without --for on its machine",
+            "to run the first:",
+        ]);
+        for timed in ["tokens/s", "step ", " ms", "µs", "H200", "fastest"] {
+            assert!(!ended.out.contains(timed), "{device} {timed}: {}", ended.out);
+        }
+    }
+}
+
 /// Settings that make the plan of one cell would make another cell invalid: the advice is a recipe of its own.
 #[test]
 fn advice_on_a_cell_of_a_grid_can_be_run() {

@@ -56,7 +56,7 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
         let names = std::iter::once((i + 1).to_string()).chain(swept.iter().map(value)).collect();
         let row = rows.get(&settings_of(settings)).copied().cloned();
         let limit = limits(cell, first).memory;
-        Compared { names, plan: Plan::new(cell.within(limit), &rates), row }
+        Compared { names, plan: Plan::new(cell.within(limit), Some(&rates)), row }
     };
     // The rates are those of one device.
     let is_there = |(_, cell): &(usize, &Cell)| cell.device == first.environment.device.id;
@@ -147,7 +147,8 @@ fn of_one_work(all: &[Compared]) -> Vec<&Compared> {
 fn choice(all: &[Compared], of: &Row) -> Option<String> {
     let alike = of_one_work(all);
     let fitting = alike.iter().filter(|compared| fits(compared, of));
-    let chosen = fitting.min_by(|a, b| a.plan.time.total().total_cmp(&b.plan.time.total()))?;
+    let timed = fitting.filter_map(|compared| Some((compared.plan.seconds()?, compared)));
+    let (_, chosen) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
     let (best, number) = (fastest(alike.iter().copied())?, &chosen.names[0]);
     let among = match alike.len() == all.len() {
         true => "The".to_string(),

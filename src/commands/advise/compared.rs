@@ -25,7 +25,7 @@ impl Compared {
 
     /// Predicted over measured.
     pub fn of_step(&self) -> Option<f64> {
-        self.step().map(|step| self.plan.time.total() / step)
+        Some(self.plan.seconds()? / self.step()?)
     }
 
     /// Estimated over measured.
@@ -41,7 +41,7 @@ impl Compared {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         let mut line = self.names.clone();
         line.extend([
-            seconds(self.plan.time.total()),
+            or_none(self.plan.seconds().map(seconds)),
             or_none(self.step().map(seconds)),
             or_none(self.of_step().map(ratio)),
             Bytes(self.plan.estimate.total()).to_string(),

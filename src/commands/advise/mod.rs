@@ -1,5 +1,5 @@
-//! `runner advise`: the fastest ways to train a recipe's cell within so much memory, and how close such predictions are to
-//! measured rows.
+//! `runner advise`: the fastest ways to train a recipe's cell within so much memory, or with --for those with the least work, and
+//! how close such predictions are to measured rows.
 
 mod against;
 mod compared;
@@ -93,17 +93,15 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     let types: Vec<Compute> =
         precisions(cell, &target, keeps_precision(args)).iter().map(|precision| precision.compute).collect();
     let rates = Rates::measure(&target, cell.device_id(), &types);
-    let advice = advise(&with_optimizers(cell, &args.optimizers)?, &target, limits, &rates, &args.keep);
+    let advice =
+        advise(&with_optimizers(cell, &args.optimizers)?, &target, limits, rates.as_ref(), &args.keep);
     let command = |plan: &Plan, limits| Ok(Located::of(args, cell, &plan.cell, limits)?.command(args));
     let lacks = lacks.or_else(|| recipe.elsewhere.get(&position).cloned());
     let title = match lacks {
         None => recipe.title.clone(),
         Some(lacks) => format!("{}\nAs it is, the recipe cannot run there: {lacks}.", recipe.title),
     };
-    let mut text = text::advice(&title, &advice, limits, args.top, &command)?;
-    if target != Target::Here {
-        text += "\nTimes assume the rates of an H200, or of two CPU cores: the device is not here to be measured.";
-    }
+    let text = text::advice(&title, &advice, limits, args.top, &command)?;
     if !args.measure {
         return Ok(text);
     }

@@ -12,6 +12,10 @@ use crate::residence::{Memory, ResidentBlocks, Strategy};
 use crate::words::Bytes;
 use crate::words::text::{rate, seconds, table, value};
 
+/// Where the device is only described.
+const UNTIMED: &str = "no times: they need the device; `runner advise` without --for on its machine measures its rates and orders by \
+    them. Here what copies less over the bus comes first, then what computes less, and then what launches fewer kernels.\n";
+
 /// The command that runs a plan within limits.
 type Command<'c> = &'c dyn Fn(&Plan, Limits) -> Result<String>;
 
@@ -26,12 +30,20 @@ pub fn advice(title: &str, advice: &Advice, limits: Limits, top: usize, command:
     match fitting.first() {
         Some(best) => {
             text += &format!(
-                "{} of {} ways to train it fit into {within}; the fastest by the model of time:\n{}\n",
+                "{} of {} ways to train it fit into {within}; {}:\n{}\n",
                 fitting.len(),
                 fitting.len() + others.len(),
+                if best.time.is_some() {
+                    "the fastest by the model of time"
+                } else {
+                    "those with the least work"
+                },
                 plans(fitting.iter().take(top)),
             );
             text += unscaled(fitting.iter().take(top));
+            if best.time.is_none() {
+                text += UNTIMED;
+            }
             text += &format!("to run the first:\n  {}\n", command(best, limits)?);
         }
         None => text += &none_fits(others, limits, &within, command)?,
@@ -72,34 +84,27 @@ fn none_fits(others: &[Plan], limits: Limits, within: &str, command: Command) ->
 }
 
 fn plans<'p>(plans: impl Iterator<Item = &'p Plan>) -> String {
-    let header = [
-        "",
-        "micro-batches",
-        "precision",
-        "recomputed",
-        "blocks",
-        "optimizer",
-        "step",
-        "tokens/s",
-        "memory",
-        "host",
-    ];
-    let lines = plans.enumerate().map(|(i, plan)| {
-        let Plan { cell, time, .. } = plan;
-        vec![
+    let plans: Vec<&Plan> = plans.collect();
+    let timed = plans.iter().any(|plan| plan.time.is_some());
+    let texts = ["", "micro-batches", "precision", "recomputed", "blocks", "optimizer"];
+    let times: &[&str] = if timed { &["step", "tokens/s"] } else { &[] };
+    let header = [&texts, times, &["memory", "host"]].concat();
+    let line = |(i, plan): (usize, &&Plan)| {
+        let cell = &plan.cell;
+        let mut line = vec![
             (i + 1).to_string(),
             micro_batches(cell),
             precision(cell),
             recomputed(cell),
             blocks(cell),
             format!("{}, {}", optimizer(cell), place(cell.offload.optimizer)),
-            seconds(time.total()),
-            rate(plan.tokens_per_second()),
-            Bytes(plan.memory()).to_string(),
-            Bytes(plan.host_memory()).to_string(),
-        ]
-    });
-    table(&header, lines.collect(), 6)
+        ];
+        line.extend(plan.seconds().map(seconds));
+        line.extend(plan.tokens_per_second().map(rate));
+        line.extend([plan.memory(), plan.host_memory()].map(|bytes| Bytes(bytes).to_string()));
+        line
+    };
+    table(&header, plans.iter().enumerate().map(line).collect(), texts.len())
 }
 
 /// What is wrong with plans that train in fp16 without a scaler; empty if none does.

@@ -13,7 +13,7 @@ use crate::report::frame::Frame;
 use crate::report::line::Line;
 use crate::report::{labels, offload, operators};
 use crate::row::{Row, Status, ceilings};
-use crate::words::Settings;
+use crate::words::{Settings, is_within};
 
 impl<'a> Comparison<'a> {
     /// Arranges the cells of a recipe with those of these rows that are theirs.
@@ -124,8 +124,9 @@ fn with_proven_rates(lines: &mut [Line]) {
     }
 }
 
-/// The baseline of each cell, of its shape. Of several the first is that of the others, and each other cell has the one with the
-/// most settings like its own: with a graph and without, say, each level has level 0 of its kind.
+/// The baseline of each cell, of its shape. Of several the first is that of the others, and each other cell has one of its own
+/// precision, and of those the one with the most settings like its own: with a graph and without, say, each level has level 0 of
+/// its kind.
 fn nearest_baselines(is_baseline: &[bool], shape_of: &[usize], settings: &[Settings]) -> Vec<Option<usize>> {
     let mut of_shapes: HashMap<usize, Vec<usize>> = HashMap::new();
     for i in (0..settings.len()).filter(|&i| is_baseline[i]) {
@@ -134,11 +135,16 @@ fn nearest_baselines(is_baseline: &[bool], shape_of: &[usize], settings: &[Setti
     let unlike = |i: usize, base: usize| {
         settings[i].iter().filter(|(key, value)| settings[base].get(*key) != Some(value)).count()
     };
+    let precision = |i: usize| {
+        let of = settings[i].iter().filter(|(key, _)| is_within(key, "precision"));
+        of.collect::<Vec<_>>()
+    };
+    let distance = |i: usize, base: usize| (precision(i) != precision(base), unlike(i, base));
     let nearest = |i: usize| {
         let of_shape = of_shapes.get(&shape_of[i])?;
         match is_baseline[i] {
             true => of_shape.first().copied(),
-            false => of_shape.iter().copied().min_by_key(|&base| unlike(i, base)),
+            false => of_shape.iter().copied().min_by_key(|&base| distance(i, base)),
         }
     };
     (0..settings.len()).map(nearest).collect()
@@ -241,5 +247,19 @@ mod tests {
         // Level 0 in bf16 is a baseline, and has one.
         assert_eq!(lines.iter().map(|line| line.baseline).collect::<Vec<_>>(), [0, 0, 0, 1].map(Some));
         assert_eq!(lines.iter().map(|line| line.nearest).collect::<Vec<_>>(), [false, false, false, true]);
+    }
+    /// A graph that no fp32 baseline lacks and the bf16 one does: the precision counts more than all else.
+    #[test]
+    fn a_cell_is_compared_within_its_precision() {
+        let settings =
+            [("fp32", true, 4), ("bf16", false, 3), ("bf16", true, 4)].map(|(compute, graph, level)| {
+                Settings::from_iter([
+                    ("precision.compute".to_string(), compute.into()),
+                    ("train.graph".to_string(), graph.into()),
+                    ("checkpoint.blocks".to_string(), level.into()),
+                ])
+            });
+        let nearest = nearest_baselines(&[true, true, false], &[0; 3], &settings);
+        assert_eq!(nearest, [Some(0), Some(0), Some(1)]);
     }
 }
