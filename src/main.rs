@@ -11,7 +11,7 @@ use runner::commands::run::{self, RunArgs};
 use runner::commands::{CheckArgs, open_results, tell_of_models};
 use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
-use runner::device::cuda::libraries;
+use runner::device::cuda::{libraries, require_capability};
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{
     EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge, report_large_files,
@@ -35,7 +35,8 @@ fn main() -> ExitCode {
     }
     let threads = require_threads(&|name| std::env::var(name).ok());
     let refused = |Refusal(reason): Refusal| Err(miette!("{reason}"));
-    let executed = threads.and_then(|()| unless_refused(|| execute(command)).unwrap_or_else(refused));
+    let taken = threads.and_then(|()| require_capability().map_err(miette::Report::msg));
+    let executed = taken.and_then(|()| unless_refused(|| execute(command)).unwrap_or_else(refused));
     executed.unwrap_or_else(|error| failure(&error))
 }
 

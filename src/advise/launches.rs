@@ -5,6 +5,7 @@ use std::time::Instant;
 use burn::tensor::{Int, Tensor};
 use strum::VariantArray;
 
+use crate::device::{Capability, Target};
 use crate::measure::Phase;
 use crate::model::families::Gpt2;
 use crate::model::language::{Computation, LmBatch, Tokens};
@@ -28,8 +29,6 @@ max_position_embeddings = 8
 batch_size = 1
 seq_len = 8
 "#;
-/// On a GPU steps run in bf16, by kernels of their own.
-const ON_GPU: &str = "[precision]\ncompute = \"bf16\"\nautocast = true\n";
 
 /// Seconds of the host for each kernel of forward and backward, autodiff included. The operators' own count of kernels is
 /// taken, as in a prediction.
@@ -54,11 +53,18 @@ fn launches(cell: &Cell, phase: Phase) -> f64 {
 }
 
 fn cell(device: DeviceId) -> Cell {
-    let precision = if device == DeviceId::Cpu { "" } else { ON_GPU };
+    let capability = Target::Here.capability(device);
+    // On a GPU steps run in 16 bits, by kernels of their own.
+    let precision = match device {
+        DeviceId::Cpu => String::new(),
+        DeviceId::Cuda(_) => {
+            format!("[precision]\ncompute = \"{}\"\nautocast = true\n", Capability::narrow(capability))
+        }
+    };
     let text = format!("device = \"{device}\"\n{NETWORK}{precision}");
     let source = Source { path: "launches.toml".into(), text };
     let recipe = Recipe::parse_finished(&source, device == DeviceId::Cpu);
-    recipe.unwrap_or_else(|e| panic!("{e}")).cells.remove(0)
+    Cell { capability, ..recipe.unwrap_or_else(|e| panic!("{e}")).cells.remove(0) }
 }
 
 /// Forward and backward, to the gradients' end.

@@ -1,7 +1,7 @@
 //! [`Rates`]: what a device and its host do in a second, measured or assumed.
 
 use super::launches::from_launch_to_launch;
-use crate::device::{Ceilings, Target};
+use crate::device::{Capability, Ceilings, Feature, Target};
 use crate::optim::host;
 use crate::words::{Compute, DeviceId};
 
@@ -26,7 +26,12 @@ impl Rates {
     /// With the rates of this machine's host, measured now where they are not among the ceilings.
     #[must_use]
     pub fn with_host(self, device: DeviceId) -> Self {
-        let launch = self.ceilings.launch.unwrap_or_else(|| from_launch_to_launch(device));
+        // A device without kernels is listed all the same.
+        let has_kernels = Capability::may_have(Target::Here.capability(device), Feature::Kernels);
+        let launch = match self.ceilings.launch {
+            None if has_kernels => from_launch_to_launch(device),
+            known => known.unwrap_or(self.launch),
+        };
         Self { host_update: host::rate_of_updates(), launch, ..self }
     }
 

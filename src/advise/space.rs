@@ -45,7 +45,7 @@ pub fn with_optimizer(cell: &Cell, kind: &str) -> Option<Cell> {
     let optimizer = json["train"]["optimizer"].as_object_mut()?;
     optimizer.retain(|name, _| of_kind(name));
     optimizer.insert("kind".into(), kind.into());
-    Cell::from_json(&json).ok()
+    Some(Cell { capability: cell.capability, ..Cell::from_json(&json).ok()? })
 }
 
 /// Every permitted candidate, the cell itself among them. The number of sequences in a step stays the same. `kept`: keys,

@@ -252,3 +252,24 @@ fn optimizers_are_searched_where_they_are_named() {
     let middle = needs(Limits { memory: u64::midpoint(memory(0), memory(1)), host_memory: None });
     assert!(middle.fitting.len() == 1 && middle.fitting[0].cell == kinds[1]);
 }
+
+/// A card without products of bf16 is advised fp16 with a scale; one without tensor cores gains no time by it.
+#[test]
+fn advice_is_in_types_that_the_card_has() {
+    let types = |card: &str| {
+        let target: Target = card.parse().expect("a device");
+        let text = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"");
+        let source = Source { path: "r.toml".into(), text };
+        let cell = Recipe::parse_for(&source, &target).expect("a recipe").cells.remove(0);
+        let all = candidates(&cell, &target, &[]);
+        let of = |cell: &Cell| (cell.precision.compute, cell.precision.scaler.is_some());
+        let rates = Rates::measure(&target, cell.device_id(), &[]).ceilings;
+        let gain =
+            rates.matmul(Compute::Fp16).zip(rates.matmul(Compute::Fp32)).map(|(half, full)| half > full);
+        (all.iter().map(of).unique().collect::<Vec<_>>(), gain)
+    };
+    let (fp32, fp16, bf16) = ((Compute::Fp32, false), (Compute::Fp16, true), (Compute::Bf16, false));
+    assert_eq!(types("cuda, 80 GiB, sm_90"), (vec![fp32, bf16], Some(true)));
+    assert_eq!(types("cuda, 8 GiB, sm_75"), (vec![fp32, fp16], Some(true)));
+    assert_eq!(types("cuda, 11 GiB, sm_61"), (vec![fp32, fp16], Some(false)));
+}

@@ -2,6 +2,7 @@
 //! calls CUDA.
 
 mod allocation;
+mod capability;
 mod ceilings;
 mod cpu;
 pub mod cuda;
@@ -22,6 +23,7 @@ use std::ffi::CStr;
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
+pub use capability::{Capability, Feature};
 pub use ceilings::Ceilings;
 pub use filler::Filler;
 pub use host::{HostMemory, Loan, beyond_host_limit, require_host_memory};
@@ -236,6 +238,7 @@ impl DeviceId {
     pub fn ceilings(self, types: &[Compute]) -> Ceilings {
         match self {
             Self::Cpu => cpu::ceilings(types),
+            Self::Cuda(ordinal) if !cuda::capability(ordinal).has(Feature::Kernels) => Ceilings::default(),
             Self::Cuda(ordinal) => cuda::ceilings(cuda::Gpu::open(ordinal), types),
         }
     }

@@ -3,8 +3,8 @@
 
 use std::str::FromStr;
 
-use super::{DeviceInfo, cuda};
-use crate::words::{Bytes, Compute, DeviceId, Rule};
+use super::{Capability, DeviceInfo, Feature, cuda};
+use crate::words::{Bytes, DeviceId, Rule};
 
 /// Where the cells of a recipe are to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,15 +25,12 @@ pub struct Description {
     device: DeviceId,
     /// Bytes that are free there; `None`: not known.
     memory: Option<Bytes>,
-    /// Major and minor, of a GPU; `None`: one that has every precision.
-    capability: Option<(i32, i32)>,
+    /// Of a GPU; `None`: one that has every feature.
+    capability: Option<Capability>,
 }
 
 const GRAMMAR: &str = "write \"cpu\" or \"cuda\", and after it, separated by commas, what is known: the memory such as \
                        11 GiB, and of a GPU the architecture such as sm_75 (compute capability 7.5)";
-
-/// The architecture from which on tensor cores know bf16 and tf32: Ampere.
-const AMPERE: (i32, i32) = (8, 0);
 
 impl FromStr for Target {
     type Err = String;
@@ -50,7 +47,9 @@ impl FromStr for Target {
         for part in parts {
             let of_gpu = part.strip_prefix("sm_").filter(|_| device != DeviceId::Cpu);
             let twice = match of_gpu {
-                Some(number) => described.capability.replace(capability(number).ok_or(GRAMMAR)?).is_some(),
+                Some(number) => {
+                    described.capability.replace(Capability::of_number(number).ok_or(GRAMMAR)?).is_some()
+                }
                 None => described.memory.replace(Bytes::parse(part).ok_or(GRAMMAR)?).is_some(),
             };
             if twice {
@@ -59,12 +58,6 @@ impl FromStr for Target {
         }
         Ok(Self::Described(described))
     }
-}
-
-/// `75` is 7.5, `120` is 12.0.
-fn capability(number: &str) -> Option<(i32, i32)> {
-    let number: i32 = number.parse().ok().filter(|number| (10..1000).contains(number))?;
-    Some((number / 10, number % 10))
 }
 
 impl Target {
@@ -139,26 +132,28 @@ impl Target {
         }
     }
 
-    /// Refuses a type that the device has no units for.
-    pub(crate) fn check(&self, device: DeviceId, compute: Compute) -> Result<(), Rule> {
-        let DeviceId::Cuda(ordinal) = device else { return Ok(()) };
-        if !matches!(compute, Compute::Bf16 | Compute::Tf32) {
-            return Ok(());
+    /// The compute capability of a device there; `None` where nobody knows it, and of a CPU.
+    pub fn capability(&self, device: DeviceId) -> Option<Capability> {
+        match (self, device) {
+            (_, DeviceId::Cpu) => None,
+            (Self::Here | Self::Hosts, DeviceId::Cuda(ordinal)) => {
+                self.has(device).then(|| cuda::capability(ordinal))
+            }
+            (Self::Described(described), DeviceId::Cuda(_)) => described.capability,
         }
-        let capability = match self {
-            Self::Here | Self::Hosts => Some(cuda::compute_capability(ordinal)),
-            Self::Described(described) => described.capability,
-        };
-        match capability.filter(|capability| *capability < AMPERE) {
+    }
+
+    /// Refuses what the device lacks.
+    pub(crate) fn check(
+        &self,
+        device: DeviceId,
+        key: &'static str,
+        need: Feature,
+        help: &str,
+    ) -> Result<(), Rule> {
+        match self.capability(device).filter(|capability| !capability.has(need)) {
             None => Ok(()),
-            Some((major, minor)) => Err(Rule::elsewhere(
-                &["precision.compute"],
-                format!(
-                    "{} needs tensor cores of compute capability 8.0, and {device} has {major}.{minor}",
-                    compute.into_str()
-                ),
-                "use compute = \"fp16\" with precision.autocast and precision.scaler, or \"fp32\"",
-            )),
+            Some(has) => Err(Rule::elsewhere(&[key], format!("{need}, and {device} has {has}"), help)),
         }
     }
 }

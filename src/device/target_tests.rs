@@ -3,7 +3,7 @@
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use super::*;
-use crate::recipe::{Recipe, Source};
+use crate::recipe::{Recipe, RecipeError, Source};
 
 fn target(text: &str) -> Target {
     text.parse().unwrap()
@@ -33,8 +33,8 @@ fn a_description_names_memory_and_architecture() {
     assert_eq!(target("cpu"), described(DeviceId::Cpu, None, None));
     assert_eq!(target("cpu, 8 GiB"), described(DeviceId::Cpu, Some(8 << 30), None));
     assert_eq!(target("cuda, 11 GiB"), described(gpu, Some(11 << 30), None));
-    assert_eq!(target("cuda,16GB,sm_75"), described(gpu, Some(16_000_000_000), Some((7, 5))));
-    assert_eq!(target("cuda, sm_120"), described(gpu, None, Some((12, 0))));
+    assert_eq!(target("cuda,16GB,sm_75"), described(gpu, Some(16_000_000_000), Some(Capability::new(7, 5))));
+    assert_eq!(target("cuda, sm_120"), described(gpu, None, Some(Capability::new(12, 0))));
 }
 
 #[test]
@@ -89,4 +89,54 @@ fn precisions_are_those_of_the_described_card() {
     let error = recipe("", "bf16", &target("cuda, sm_75")).unwrap_err();
     assert!(error.contains("bf16 needs tensor cores of compute capability 8.0"), "{error}");
     assert!(error.contains("cuda:0 has 7.5") && error.contains("r.toml:9:11"), "{error}");
+}
+
+#[test]
+fn what_a_described_card_lacks_is_refused_with_its_reason() {
+    let old = recipe("", "fp32", &target("cuda, 12 GiB, sm_52")).unwrap_err();
+    assert!(
+        old.contains("the runner's CUDA kernels need compute capability 6.0, and cuda:0 has 5.2"),
+        "{old}"
+    );
+    assert!(recipe("device = \"cpu\"", "fp32", &target("cuda, sm_52")).is_ok());
+    for compute in ["fp32", "fp16"] {
+        assert!(recipe("", compute, &target("cuda, 11 GiB, sm_61")).is_ok(), "{compute}");
+    }
+    let tf32 = recipe("", "tf32", &target("cuda, 11 GiB, sm_61")).unwrap_err();
+    assert!(tf32.contains("tf32 needs tensor cores of compute capability 8.0, and cuda:0 has 6.1"), "{tf32}");
+}
+
+/// A language model in fp16 with more lines in its sections.
+fn language(more: &str, target: &Target) -> Result<Recipe, RecipeError> {
+    let text = format!(
+        "title = \"t\"\n[model]\nkind = \"gpt2\"\nvocab_size = 300\nhidden_size = 256\nnum_hidden_layers = 2\n\
+         num_attention_heads = 4\nmax_position_embeddings = 512\n[precision]\ncompute = \"fp16\"\n[train]\n\
+         batch_size = 8\nseq_len = 512\n{more}"
+    );
+    Recipe::parse_for(&Source { path: "r.toml".into(), text }, target)
+}
+
+#[test]
+fn fused_attention_is_asked_for_only_where_it_is() {
+    let [turing, ampere] = ["cuda, sm_75", "cuda, sm_80"].map(target);
+    let asked = "[ops]\nfused_attention = true\n";
+    assert!(language(asked, &ampere).is_ok());
+    let refused = language(asked, &turing).unwrap_err().to_string();
+    let reason = "fused attention needs compute capability 8.0, and cuda:0 has 7.5";
+    assert!(refused.contains(reason), "{refused}");
+    // Left open it is what the card has, and so is the estimate.
+    let bytes = |more, target| language(more, target).unwrap().cells[0].estimate().total();
+    let blocks = "[ops]\nfused_attention = false\n";
+    assert_eq!(bytes("", &turing), bytes(blocks, &turing));
+    assert_eq!(bytes("", &turing), bytes(blocks, &ampere));
+    assert!(bytes("", &ampere) < bytes("", &turing));
+}
+
+/// Moments that are only stored in bf16 need no units for it.
+#[test]
+fn moments_in_bf16_need_no_tensor_cores() {
+    let kind = "optimizer = { kind = \"adamw_bf16\", lr = 1e-3 }\n";
+    for card in ["cuda, sm_61", "cuda, sm_75", "cuda, sm_90"] {
+        assert!(language(kind, &target(card)).is_ok(), "{card}");
+    }
 }

@@ -202,6 +202,7 @@ mod tests {
         let (precision, optimizer) = (Precision::default(), OptimizerConfig::default());
         let workload = Workload {
             device: DeviceId::Cpu,
+            capability: None,
             precision: &precision,
             checkpoint: Checkpoint { blocks, ..Checkpoint::default() },
             ops: Ops::default(),

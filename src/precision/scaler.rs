@@ -41,7 +41,7 @@ section! {
     /// Times `backoff_factor` after a step that was skipped, times `growth_factor` after `growth_interval` steps in a
     /// row that were not.
     #[derive(Copy)]
-    pub struct DynamicGradScaler: Section::of("precision.scaler", "kind", &["dynamic"]) => {
+    pub struct DynamicGradScaler: Section::of("precision.scaler", "kind", &["dynamic"]), Default => {
         /// The scale of the first step.
         pub init_scale: f64 =
             Key::method(Values::Scale).default(Number(65536.0)).reads(&[("", "from {}")]),

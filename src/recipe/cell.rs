@@ -9,7 +9,7 @@ use super::save::Save;
 use super::sections::{Eval, Measure, Train};
 use super::{rules, tagged};
 use crate::data::{Data, Generate, Task};
-use crate::device::Target;
+use crate::device::{Capability, Target};
 use crate::measure::Estimate;
 use crate::model::{Account, Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
@@ -28,6 +28,9 @@ use crate::words::{DeviceId, Settings, settings};
 pub struct Cell {
     /// `"auto"`, `"cpu"` or `"cuda:N"`; of a checked cell never `"auto"`.
     pub device: String,
+    /// What is known of the device where the cell is to run: by which kernels it computes, and so how much memory they take.
+    #[serde(skip)]
+    pub capability: Option<Capability>,
     /// Seed of the weights and the data.
     pub seed: u32,
     pub model: Model,
@@ -75,6 +78,7 @@ impl Cell {
     pub fn workload(&self) -> Workload<'_> {
         Workload {
             device: self.device_id(),
+            capability: self.capability,
             precision: &self.precision,
             checkpoint: self.checkpoint,
             ops: self.ops,

@@ -112,6 +112,7 @@ pub(super) fn from_table<'i>(
         let found = target.resolve(&cell.device).and_then(|device| {
             let checked = rules::on_device(&cell, device, target, |key| place(key).is_some());
             cell.device = device.to_string();
+            cell.capability = target.capability(device);
             checked
         });
         match found {

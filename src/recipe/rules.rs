@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::CPU;
 use super::cell::Cell;
 use crate::data::{Data, Found, Rows, Split, TokenizerSource};
-use crate::device::Target;
+use crate::device::{Feature, Target};
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
 use crate::params::save::check_free;
@@ -97,7 +97,27 @@ pub(super) fn on_device(
             "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
             "set measure.warmup to 1 or more",
         )),
-        DeviceId::Cpu | DeviceId::Cuda(_) => target.check(device, cell.precision.compute),
+        DeviceId::Cpu => Ok(()),
+        DeviceId::Cuda(_) => on_gpu(cell, device, target, written),
+    }
+}
+
+/// What a GPU of this compute capability lacks.
+fn on_gpu(cell: &Cell, device: DeviceId, target: &Target, written: impl Fn(&str) -> bool) -> Checked {
+    target.check(device, "device", Feature::Kernels, "set device = \"cpu\"")?;
+    let narrow = "use compute = \"fp16\" with precision.autocast and precision.scaler, or \"fp32\"";
+    if let Some(need) = Feature::of_products(cell.precision.compute) {
+        target.check(device, "precision.compute", need, narrow)?;
+    }
+    // The default is for every device.
+    match cell.ops.fused_attention && written("ops.fused_attention") {
+        true => target.check(
+            device,
+            "ops.fused_attention",
+            Feature::FusedAttention,
+            "remove ops.fused_attention: attention is then by blocks of queries where there are no fused kernels",
+        ),
+        false => Ok(()),
     }
 }
 

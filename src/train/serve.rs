@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use super::protocol::{Advance, Event, Request};
 use super::train;
-use crate::device;
+use crate::device::{self, Target};
 use crate::measure::{Stop, process};
 use crate::recipe::Cell;
 use crate::words::refusal::Refusal;
@@ -56,6 +56,7 @@ fn work(request: &Request) -> Event {
     };
     let by_nccl = cell.parallel.is_by_nccl(cell.device_id());
     cell.device = cell.parallel.device(cell.device_id(), request.seat.local).to_string();
+    cell.capability = Target::Here.capability(cell.device_id());
     let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
     // What is sure to be too much is refused before anything is allocated.
     let account = cell.within(request.memory_limit).account();

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::place::{Place, TINY, files};
+use crate::place::{Ended, Place, SMALL, TINY, changed, files};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -103,6 +103,35 @@ fn devices_lists_the_cpu_with_measured_rates() {
     // Products in three types, copies, updates on the host and launches; the CPU has no bus and no tf32.
     assert_eq!(rates.len(), 6, "{}", ended.out);
     assert!(rates.iter().all(|rate| *rate > 0.0), "{}", ended.out);
+}
+
+/// Of GPUs that are taken for older ones.
+#[test]
+fn a_compute_capability_that_is_none_is_refused() {
+    let place = Place::new(TINY);
+    let with = |value: &str| {
+        let mut command = place.command(&["check", "recipe.toml"]);
+        Ended::from(command.env("RUNNER_CAPABILITY", value).output().expect("the binary starts"))
+    };
+    with("turing").exits(1).says(&["RUNNER_CAPABILITY: \"turing\" is no compute capability, such as 7.5"]);
+    with("7.5").exits(0);
+    with("").exits(0);
+}
+
+/// A card that need not be here: what it lacks is no cell that can run.
+#[test]
+fn a_described_card_has_what_its_generation_has() {
+    let place = Place::new(&changed(SMALL, &[("[data]", "[precision]\ncompute = \"fp16\"\n[data]")]));
+    for command in ["check", "plan", "advise"] {
+        let of = |card: &str| place.runner(&[command, "recipe.toml", "--for", card]);
+        of("cuda, 11 GiB, sm_61").exits(0);
+        of("cuda, 2 GiB, sm_52")
+            .exits(2)
+            .says(&["CUDA kernels need compute capability 6.0, and cuda:0 has 5.2"]);
+    }
+    place.write("bf16.toml", &changed(SMALL, &[("[data]", "[precision]\ncompute = \"bf16\"\n[data]")]));
+    let bf16 = place.runner(&["check", "bf16.toml", "--for", "cuda, 11 GiB, sm_61"]);
+    bf16.exits(2).says(&["bf16 needs tensor cores of compute capability 8.0, and cuda:0 has 6.1"]);
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::time::Duration;
 use itertools::Itertools;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use runner::device::Feature;
 use runner::device::cuda::{self, nccl};
 
-use crate::cuda::need_gpu;
+use crate::cuda::{lacks, need_gpu, suited};
 use crate::pipeline::TRAINED as STAGES;
 use crate::place::{Place, changed, losses};
 use crate::ranks::{TRAINED, apart, ended_of, setting};
@@ -97,7 +98,7 @@ fn replicas_train_by_a_graph_as_by_its_launches() {
                 \"precision.compute\" = [\"fp32\", \"bf16\"]\n";
     let clipped = changed(&on_gpu(), &[("accumulation_steps = 2\n", ""), ("warmup = 1", "warmup = 2")]);
     for text in [changed(&clipped, &[("clip_norm = 0.5\n", "")]), clipped] {
-        let place = Place::new(&format!("{text}{grid}"));
+        let place = Place::new(&suited(&format!("{text}{grid}")));
         place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
         let rows = place.rows();
         let is_recorded = |row: &&serde_json::Value| row["cell"]["train"]["graph"] == true;
@@ -184,7 +185,7 @@ fn stages_on_gpus_train_as_one_process_does() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn divided_layers_in_bf16_are_summed_alike_by_both_engines() {
-    if !by_nccl() {
+    if !by_nccl() || lacks(Feature::Bf16Products) {
         return;
     }
     let more = "[precision]\ncompute = \"bf16\"\n[grid]\n\"parallel.tensor\" = [2]\n\

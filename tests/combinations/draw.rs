@@ -71,7 +71,7 @@ pub fn met(drawn: &[Combination]) -> usize {
 }
 
 /// The nearest combination that is not refused.
-fn mend(mut combination: Combination) -> Combination {
+pub fn mend(mut combination: Combination) -> Combination {
     loop {
         let Some(Refusal { mend, .. }) = refusals(&combination).next() else { return combination };
         combination = combination.plain(&[mend]);

@@ -21,12 +21,13 @@ mod refusals;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use runner::device::{Feature, cuda};
 use runner::recipe::{Recipe, Source};
 use runner::train::{Damage, change};
 
 use combination::Combination;
 use compare::{as_near, equal_bits, within_rounding};
-use draw::draw;
+use draw::{draw, mend};
 use plain::{Plain, trained};
 use refusals::REFUSALS;
 
@@ -40,6 +41,11 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn on_gpu() -> bool {
     GPU.load(Ordering::Relaxed)
+}
+
+/// Whether the GPU, or what `RUNNER_CAPABILITY` takes it for, has no products of bf16 and TF32.
+fn lacks_bf16() -> bool {
+    on_gpu() && !cuda::capability(0).has(Feature::Bf16Products)
 }
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -156,7 +162,7 @@ fn segments(device: &'static str) {
         ("gpt2 with sinusoids", &[("data", "packed"), ("width", "100")]),
         ("swiglu", &[("level", "0.5")]),
     ] {
-        let plain = example(&[&[("model", model)], &clipped[..], more].concat());
+        let plain = mend(example(&[&[("model", model)], &clipped[..], more].concat()));
         let cell = |blocks: usize| {
             let mut cell = plain.cell(device).unwrap_or_else(|e| panic!("{e}"));
             cell.checkpoint.blocks = blocks;

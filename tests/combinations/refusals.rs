@@ -157,6 +157,11 @@ pub const REFUSALS: &[Refusal] = &[
         "tf32 is a format of NVIDIA's tensor cores",
     ),
     refusal(
+        "precision",
+        |c| matches!(c.choice("precision"), "bf16" | "tf32") && crate::lacks_bf16(),
+        "needs tensor cores of compute capability 8.0",
+    ),
+    refusal(
         "graph",
         |c| recorded(c) && !crate::on_gpu(),
         "a step is recorded as a CUDA graph; the CPU has none",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use runner::device::Feature;
 use runner::ops::Ops;
 use runner::ops::attention::{Buckets, Grain, Heads, Mask, Packing, Way, attention, attention_packed, path};
 use runner::ops::dense::Arithmetic;
@@ -11,7 +12,7 @@ use runner::train::train;
 use runner::words::{Compute, DeviceId};
 
 use crate::reference::{float, random};
-use crate::{Checks, on_gpu};
+use crate::{Checks, lacks, on_gpu};
 
 const NAMES: [&str; 4] = ["o", "dq", "dk", "dv"];
 
@@ -132,6 +133,9 @@ fn compare(checks: &mut Checks, name: &str, got: &[Vec<f64>; 4], expected: &[Vec
 #[ignore = "needs an NVIDIA GPU"]
 fn fused_attention_against_its_definition() {
     on_gpu(|gpu, checks| {
+        if lacks(Feature::FusedAttention) {
+            return;
+        }
         let device = gpu.burn();
         for (batch, sequence, kv_heads, group, head_dim) in [
             (2, 140, 1, 3, 64),
@@ -231,6 +235,9 @@ steps = 4
 #[ignore = "needs an NVIDIA GPU"]
 fn fused_attention_in_training() {
     on_gpu(|_, checks| {
+        if lacks(Feature::FusedAttention) {
+            return;
+        }
         let source = Source { path: "fused.toml".into(), text: TRAINED.into() };
         let cells = Recipe::parse(&source).expect("a recipe").cells;
         let mut blocks_of = BTreeMap::new();

@@ -28,6 +28,7 @@ mod views;
 
 use std::sync::{Mutex, PoisonError};
 
+use runner::device::Feature;
 use runner::device::cuda::{self, Gpu};
 
 /// Runs checks on the first GPU, one test at a time: they fill its memory and time what they do.
@@ -46,6 +47,16 @@ fn on_gpu(run: impl FnOnce(&'static Gpu, &mut Checks)) {
     run(gpu, &mut checks);
     let failed = checks.failed;
     assert!(failed.is_empty(), "{} of {} checks failed:\n{}", failed.len(), checks.made, failed.join("\n"));
+}
+
+/// Whether the first GPU, or what `RUNNER_CAPABILITY` takes it for, lacks something, which is said.
+fn lacks(feature: Feature) -> bool {
+    let own = cuda::capability(0);
+    let lacks = !own.has(feature);
+    if lacks {
+        println!("skipped, or in other types: {feature}, and the GPU is taken for {own}");
+    }
+    lacks
 }
 
 /// What the thread's pools still hold when a test ends is for the next one.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use burn::tensor::{DType, Distribution, Tensor};
+use runner::device::Feature;
 use runner::device::cuda::Recording;
 use runner::device::trace::{ActivityKind, Profile, read_chrome_trace};
 use runner::measure::Phase;
@@ -16,7 +17,7 @@ use runner::recipe::{Recipe, Source};
 use runner::train::train;
 use runner::words::Compute;
 
-use crate::on_gpu;
+use crate::{lacks, on_gpu};
 
 /// A norm, a linear layer, SwiGLU and a loss: in the order of the device's time their kernels name the operators in
 /// the order in which they were called, and backward in the opposite one.
@@ -88,7 +89,8 @@ steps = 3
 #[ignore = "needs an NVIDIA GPU"]
 fn a_step_of_a_language_model_by_operator() {
     on_gpu(|_, checks| {
-        let source = Source { path: "qwen.toml".into(), text: QWEN.into() };
+        let text = if lacks(Feature::Bf16Products) { QWEN.replace("bf16", "fp16") } else { QWEN.into() };
+        let source = Source { path: "qwen.toml".into(), text };
         let cell = Recipe::parse(&source).expect("a valid recipe").cells.remove(0);
         let temporary = tempfile::tempdir().expect("a temporary folder");
         let folder = std::env::var_os("RUNNER_TRACED").map_or(temporary.path().into(), PathBuf::from);

@@ -5,6 +5,8 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::launch::{Launch, Pointer, launch};
+#[cfg(test)]
+use super::program::Variant;
 use super::program::{Source, type_name};
 use super::{Gpu, empty, writable};
 
@@ -81,14 +83,7 @@ pub fn adafactor(
         rows.dtype == DType::F32 && columns.iter().all(|c| c.dtype == DType::F32),
         "adafactor: mean squares"
     );
-    let macros = vec![
-        format!("A={}", type_name(p.dtype)),
-        format!("B={}", type_name(g.dtype)),
-        format!("THREADS={THREADS}"),
-        format!("SIDE={SIDE}"),
-        format!("MOST={MOST}"),
-    ];
-    let source = Source { name: "adafactor.cu", text: TEXT, macros, generation_only: false };
+    let source = source([p.dtype, g.dtype]);
     let functions =
         gpu.functions(&source, KERNELS.map(|kernel| (kernel, 0))).unwrap_or_else(|e| panic!("{e}"));
 
@@ -122,4 +117,22 @@ pub fn adafactor(
         launches.skip(if columns.is_some() { 0 } else { 2 }),
     );
     (p, MeanSquares { rows, columns })
+}
+
+/// For parameters and gradients of these types.
+fn source([p, g]: [DType; 2]) -> Source {
+    let macros = vec![
+        format!("A={}", type_name(p)),
+        format!("B={}", type_name(g)),
+        format!("THREADS={THREADS}"),
+        format!("SIDE={SIDE}"),
+        format!("MOST={MOST}"),
+    ];
+    Source { name: "adafactor.cu", text: TEXT, macros, generation_only: false }
+}
+
+#[cfg(test)]
+pub fn variants() -> Vec<Variant> {
+    let types = [[DType::F32, DType::BF16], [DType::BF16, DType::F16]];
+    types.map(|types| Variant::plain(source(types), KERNELS)).into()
 }

@@ -9,8 +9,8 @@ use cudarc::driver::sys;
 
 use super::Fp32Math;
 use super::block::Block;
-use super::{CudaStore, Event, Gpu, Operand, Output, PinnedArena, buffer, matmul};
-use crate::device::{BlockStore, Buffers, Ceilings, HostMemory, Side, StoreSize, dtype};
+use super::{CudaStore, Event, Gpu, Operand, Output, PinnedArena, buffer, capability, matmul};
+use crate::device::{BlockStore, Buffers, Ceilings, Feature, HostMemory, Side, StoreSize, dtype};
 use crate::words::Compute;
 
 /// Side of the square matrices whose product is timed: 2·8192³ = 1.1 TFLOP, milliseconds on the
@@ -23,7 +23,10 @@ const REPEATS: usize = 5;
 
 pub fn ceilings(gpu: &'static Gpu, types: &[Compute]) -> Ceilings {
     let mut ceilings = Ceilings::default();
-    for compute in types {
+    // cuBLASLt refuses a product that the device has no units for.
+    let own = capability(gpu.ordinal);
+    let has = |compute: &&Compute| Feature::of_products(**compute).is_none_or(|need| own.has(need));
+    for compute in types.iter().filter(has) {
         let n = MATMUL_SIZE;
         let random = || {
             let spread = Distribution::Normal(0.0, 1.0);

@@ -40,7 +40,8 @@ impl Compiled {
     }
 }
 
-fn name(source: &Source, options: &[String], [major, minor]: [i32; 2]) -> String {
+/// The file's.
+pub fn name(source: &Source, options: &[String], [major, minor]: [i32; 2]) -> String {
     let mut digest = Sha256::new();
     for part in [source.text, &options.join(" "), &format!("{major}.{minor}")] {
         digest.update(part);

@@ -5,9 +5,12 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::launch::{Launch, Pointer, launch};
+#[cfg(test)]
+use super::program::{NARROW, Variant};
 use super::program::{Source, type_name};
 use super::{Gpu, empty};
 
+const KERNEL: &str = "attend_next";
 /// The most query heads that can share a key head, for each of which a thread has a number, and the most elements of a
 /// head, for each of which a block has a thread.
 const MOST_SHARING: usize = 16;
@@ -20,6 +23,34 @@ pub struct Sizes {
     /// Query heads that share a key head.
     pub group: usize,
     pub head_dim: usize,
+}
+
+impl Sizes {
+    /// Of a block.
+    fn threads(self) -> u32 {
+        if self.head_dim > 128 { 256 } else { 128 }
+    }
+
+    fn source(self, dtype: DType) -> Source {
+        let macros = vec![
+            format!("A={}", type_name(dtype)),
+            format!("D={}", self.head_dim),
+            format!("GROUP={}", self.group),
+            format!("THREADS={}u", self.threads()),
+        ];
+        let text = concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/decode.cu"));
+        Source { name: "decode.cu", text, macros, generation_only: false }
+    }
+}
+
+/// The largest sizes and a usual one.
+#[cfg(test)]
+pub fn variants() -> Vec<Variant> {
+    let sizes = [(MOST_SHARING, MOST_ELEMENTS), (7, 64)];
+    let of = |((group, head_dim), dtype)| {
+        Variant::plain(Sizes { kv_heads: 1, group, head_dim }.source(dtype), [KERNEL])
+    };
+    sizes.into_iter().zip(NARROW).map(of).collect()
 }
 
 /// softmax(q Kᵀ / √d) V of one query a sequence, in the shape of q. q is [batch, heads · head_dim]; k and v are [batch,
@@ -45,16 +76,7 @@ pub fn attend_next(
     }
     let gpu = Gpu::of(&q).expect("a CUDA tensor");
     let (dtype, rows) = (q.dtype, q.meta.shape()[0]);
-    let threads: u32 = if head_dim > 128 { 256 } else { 128 };
-    let macros = vec![
-        format!("A={}", type_name(dtype)),
-        format!("D={head_dim}"),
-        format!("GROUP={group}"),
-        format!("THREADS={threads}u"),
-    ];
-    let text = concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/decode.cu"));
-    let source = Source { name: "decode.cu", text, macros, generation_only: false };
-    let [function] = gpu.functions(&source, [("attend_next", 0)])?;
+    let [function] = gpu.functions(&sizes.source(dtype), [(KERNEL, 0)])?;
     let [q, k, v] = [q, k, v].map(into_contiguous);
     let capacity = k.meta.shape()[1];
     let cached = Shape::from([rows, capacity, kv_heads * head_dim]);
@@ -84,7 +106,7 @@ pub fn attend_next(
     ];
     let integers = [keys, capacity, kv_heads].map(|size| i32::try_from(size).expect("fewer than 2^31"));
     let scale = (1.0 / (head_dim as f64).sqrt()) as f32;
-    let blocks = Launch { function, grid: [(rows * kv_heads) as u32, 1], threads };
+    let blocks = Launch { function, grid: [(rows * kv_heads) as u32, 1], threads: sizes.threads() };
     launch(&o, pointers, integers.to_vec(), scale, [blocks]);
     Ok(o)
 }

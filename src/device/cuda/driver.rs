@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use cudarc::driver::result::{ctx, device, mem_get_info, primary_ctx};
 use cudarc::driver::sys::{self, CUcontext, CUdevice_attribute as Attribute};
 
+use crate::device::Capability;
+
 /// Devices the driver reports; 0 where there is no driver.
 pub fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
@@ -25,8 +27,6 @@ pub struct Properties {
     /// Bytes that no process has taken.
     pub memory_free: u64,
     pub multiprocessors: usize,
-    /// Major and minor: (9, 0) is Hopper.
-    pub compute_capability: (i32, i32),
 }
 
 /// The driver's handle of the device with this number.
@@ -37,21 +37,30 @@ fn handle(ordinal: usize) -> sys::CUdevice {
     device::get(ordinal as i32).expect("the ordinal is below the device count")
 }
 
-/// Major and minor.
+/// The compute capability of the device itself, which kernels are compiled for.
 ///
 /// # Panics
 /// When `ordinal` is not below [`count`].
-pub fn compute_capability(ordinal: usize) -> (i32, i32) {
+pub fn architecture(ordinal: usize) -> Capability {
     let handle = handle(ordinal);
     // SAFETY: `handle` is a device of the initialised driver; the call only reads.
-    let attribute = |which| unsafe { device::get_attribute(handle, which).unwrap_or(0) };
-    (
+    let attribute = |which| unsafe { device::get_attribute(handle, which).unwrap_or(0) }.max(0) as u32;
+    Capability::new(
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
     )
 }
 
-/// Bytes of shared memory that a block may ask for.
+/// [`architecture`], as CUDA's own libraries count: major and minor.
+///
+/// # Panics
+/// When `ordinal` is not below [`count`].
+pub fn compute_capability(ordinal: usize) -> (i32, i32) {
+    let Capability { major, minor } = architecture(ordinal);
+    (major as i32, minor as i32)
+}
+
+/// Bytes of shared memory that a block may ask for on the device itself.
 ///
 /// # Panics
 /// When `ordinal` is not below [`count`].
@@ -75,7 +84,6 @@ pub fn properties(ordinal: usize) -> Properties {
         name: device::get_name(handle).unwrap_or_else(|_| "NVIDIA GPU".into()),
         memory_total,
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
-        compute_capability: compute_capability(ordinal),
     }
 }
 

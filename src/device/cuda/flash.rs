@@ -11,6 +11,8 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::launch::{Pointer, launch};
 use super::{by_rows, empty};
+#[cfg(test)]
+pub use kernels::variants;
 pub use kernels::{Kernels, fits};
 use kernels::{OWN, Part};
 

@@ -4,9 +4,15 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::launch::{Launch, Pointer, launch};
+#[cfg(test)]
+use super::program::{NARROW, Variant};
 use super::program::{Source, type_name};
-use super::{Gpu, compute_capability, shared_memory, sizes};
+use super::{Gpu, capability, shared_memory, sizes};
+#[cfg(test)]
+use crate::device::Capability;
+use crate::device::Feature;
 
+const KERNEL: &str = "lose";
 const THREADS: u32 = 512;
 /// Elements that a thread takes at once.
 const WIDTH: usize = 4;
@@ -14,8 +20,8 @@ const WIDTH: usize = 4;
 /// while another writes. Longer rows take more where they must: all that a block may have but what the kernel itself needs.
 const HELD: usize = 80 << 10;
 const OWN: usize = 3 << 10;
-/// Without blocks that exchange values: what every device has.
-const HELD_ALONE: usize = 48 << 10;
+/// Without blocks that exchange values: of the 48 KiB that every device has.
+const HELD_ALONE: usize = (48 << 10) - OWN;
 /// Blocks that can share a token.
 const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
 
@@ -66,22 +72,11 @@ pub fn losses_and_gradients(
             && u32::try_from(places * row).is_ok(),
         "{part:?} of [{rows}, {row}] logits of {vocab} entries, {all} tokens and [{places}, {columns}] gradients"
     );
-    let Cover { cluster, share, held } =
-        Cover::of(row, (compute_capability(gpu.ordinal).0 >= 9).then(|| shared_memory(gpu.ordinal)));
-    let source = Source {
-        name: "loss.cu",
-        text: concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/loss.cu")),
-        macros: vec![
-            format!("CLUSTER={cluster}"),
-            format!("HELD={}", u8::from(held)),
-            format!("A={}", type_name(dlogits.dtype)),
-            format!("THREADS={THREADS}u"),
-            format!("WIDTH={WIDTH}u"),
-        ],
-        generation_only: false,
-    };
-    let shared = if held { 4 * share } else { 0 };
-    let [function] = gpu.functions(&source, [("lose", shared)]).unwrap_or_else(|e| panic!("{e}"));
+    let clusters = capability(gpu.ordinal).has(Feature::Clusters);
+    let cover = Cover::of(row, clusters.then(|| shared_memory(gpu.ordinal)));
+    let Cover { cluster, share, .. } = cover;
+    let functions = gpu.functions(&cover.source(dlogits.dtype), [(KERNEL, cover.shared())]);
+    let [function] = functions.unwrap_or_else(|e| panic!("{e}"));
     let pointers = [logits, dlogits, labels, losses].map(|tensor| Some(Pointer::whole(tensor)));
     let integers = [first_token, first_row, vocab, row, share].map(|size| size as i32);
     let blocks = Launch { function, grid: [(tokens * cluster) as u32, 1], threads: THREADS };
@@ -115,6 +110,43 @@ impl Cover {
         };
         held.unwrap_or(Self { cluster: 1, share: row, held: false })
     }
+
+    /// Bytes of shared memory that a launch gives each block.
+    fn shared(&self) -> usize {
+        if self.held { 4 * self.share } else { 0 }
+    }
+
+    fn source(&self, dtype: DType) -> Source {
+        let macros = vec![
+            format!("CLUSTER={}", self.cluster),
+            format!("HELD={}", u8::from(self.held)),
+            format!("A={}", type_name(dtype)),
+            format!("THREADS={THREADS}u"),
+            format!("WIDTH={WIDTH}u"),
+        ];
+        let text = concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/loss.cu"));
+        Source { name: "loss.cu", text, macros, generation_only: false }
+    }
+}
+
+/// Rows of every length that a device with this compute capability covers in another way, of those the longest.
+#[cfg(test)]
+pub fn variants(capability: Capability) -> Vec<Variant> {
+    let shared = capability.has(Feature::Clusters).then(|| capability.shared_memory());
+    let mut longest: Vec<Cover> = Vec::new();
+    for cover in (WIDTH..500_000).step_by(WIDTH).map(|row| Cover::of(row, shared)) {
+        let known =
+            longest.iter_mut().find(|known| (known.cluster, known.held) == (cover.cluster, cover.held));
+        match known {
+            Some(known) => *known = cover,
+            None => longest.push(cover),
+        }
+    }
+    let of = |(cover, dtype): (&Cover, _)| Variant {
+        source: cover.source(dtype),
+        kernels: vec![(KERNEL, cover.shared())],
+    };
+    longest.iter().zip(NARROW.into_iter().cycle()).map(of).collect()
 }
 
 #[cfg(test)]

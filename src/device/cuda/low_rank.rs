@@ -10,6 +10,8 @@ use burn_cubecl::tensor::CubeTensor;
 use itertools::Itertools;
 
 use super::launch::{Launch, Pointer, launch};
+#[cfg(test)]
+use super::program::Variant;
 use super::program::{Function, Source, type_name};
 use super::tables::philox;
 use super::{Gpu, by_rows, empty, sizes, writable};
@@ -202,24 +204,46 @@ impl LowRanks {
         let key = (gpu.ordinal, [like.dtype, gradients], [layers, self.rank, width], has_masks);
         let mut found = locked(&FOUND);
         *found.entry(key).or_insert_with(|| {
-            let macros = [
-                ("A", type_name(like.dtype).to_owned()),
-                ("G", type_name(gradients).to_owned()),
-                ("LAYERS", layers.to_string()),
-                ("RANK", self.rank.to_string()),
-                ("WIDTH", width.to_string()),
-                ("DROPOUT", u8::from(has_masks).to_string()),
-                ("THREADS", THREADS.to_string()),
-                ("DOWN_ROWS", self.down_rows().to_string()),
-                ("UP_ROWS", UP_ROWS.to_string()),
-                ("UP_GROUPS", UP_GROUPS.to_string()),
-                ("GROUPS", GROUPS.to_string()),
-            ];
-            let macros = macros.iter().map(|(name, value)| format!("{name}={value}")).collect_vec();
-            let source = Source { name: "low_rank.cu", text: &TEXT, macros, generation_only: false };
+            let source = self.source([like.dtype, gradients], width);
             gpu.functions(&source, KERNELS.map(|name| (name, 0))).unwrap_or_else(|e| panic!("{e}"))
         })
     }
+
+    fn source(&self, [dtype, gradients]: [DType; 2], width: usize) -> Source {
+        let macros = [
+            ("A", type_name(dtype).to_owned()),
+            ("G", type_name(gradients).to_owned()),
+            ("LAYERS", self.layers().to_string()),
+            ("RANK", self.rank.to_string()),
+            ("WIDTH", width.to_string()),
+            ("DROPOUT", u8::from(self.masks.is_some()).to_string()),
+            ("THREADS", THREADS.to_string()),
+            ("DOWN_ROWS", self.down_rows().to_string()),
+            ("UP_ROWS", UP_ROWS.to_string()),
+            ("UP_GROUPS", UP_GROUPS.to_string()),
+            ("GROUPS", GROUPS.to_string()),
+        ];
+        let macros = macros.iter().map(|(name, value)| format!("{name}={value}")).collect_vec();
+        Source { name: "low_rank.cu", text: &TEXT, macros, generation_only: false }
+    }
+}
+
+/// The most ranks of the most layers, whose kernels have the most shared memory, with and without what depends on sizes.
+#[cfg(test)]
+pub fn variants() -> Vec<Variant> {
+    let masks = Masks { keys: vec![[0; 2]; MOST_LAYERS], threshold: 1, kept: 1.0 };
+    let most = LowRanks {
+        rank: MOST_RANK,
+        inputs: 64,
+        places: vec![0..64; MOST_LAYERS],
+        masks: Some(masks),
+        scale: 1.0,
+    };
+    let least = LowRanks { rank: 1, places: std::iter::once(0..64).collect(), masks: None, ..most.clone() };
+    let all = [(&most, DType::BF16, 4), (&least, DType::F16, 1)];
+    let of =
+        |(ranks, dtype, width): (&LowRanks, _, _)| Variant::plain(ranks.source([dtype; 2], width), KERNELS);
+    all.map(of).into()
 }
 
 /// Row by row without gaps. Burn aligns the rows of matrices that it makes.

@@ -1,75 +1,26 @@
 //! Element-wise kernels over many tensors in one launch.
 
-use std::sync::LazyLock;
+mod kernels;
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cpu_kernels::adamw::AdamWStep;
-use cpu_kernels::dynamic_map::{self, DynamicMap, SIGNED, UNSIGNED};
+use cpu_kernels::dynamic_map;
 use cubecl::server::BufferBinding;
+use cudarc::driver::sys::CUstream;
 use itertools::Itertools;
 
-use super::program::{Function, Source, type_name};
+use super::program::Function;
 use super::stream::Buffers;
-use super::tables::{philox, table};
 use super::{Gpu, memory};
-use cudarc::driver::sys::CUstream;
+#[cfg(test)]
+pub use kernels::variants;
+use kernels::{ADAMW, ADAMW_8BIT, ADAMW_BF16, ADD, CAST, COPY, Kernel, SQUARES};
 
 /// Entries of a table: with five tensors each it takes 4,016 of the 4,096 bytes that a kernel's parameters may have on every
 /// device.
 pub const TOGETHER: usize = 76;
 const THREADS: u32 = 256;
-
-/// A kernel of a source.
-struct Kernel {
-    name: &'static str,
-    file: &'static str,
-    text: fn() -> &'static str,
-    /// Elements of a block.
-    block: usize,
-}
-
-const ADAMW: Kernel = Kernel { name: "adamw", file: "many.cu", text: || MANY, block: 8192 };
-const CAST: Kernel = Kernel { name: "cast", file: "many.cu", text: || MANY, block: 8192 };
-const COPY: Kernel = Kernel { name: "copy", ..CAST };
-const ADD: Kernel = Kernel { name: "add", ..CAST };
-const SQUARES: Kernel = Kernel { name: "squares", ..CAST };
-const ADAMW_8BIT: Kernel =
-    // Each block copies the maps into its memory: 18 KB.
-    Kernel { name: "adamw_8bit", file: "adamw_8bit.cu", text: || &EIGHT_BIT, block: 32_768 };
-const ADAMW_BF16: Kernel =
-    Kernel { name: "adamw_bf16", file: "adamw_bf16.cu", text: || &BFLOAT16, block: 8192 };
-
-const MANY: &str = concat!(
-    include_str!("kernels/numbers.cuh"),
-    include_str!("kernels/many.cuh"),
-    include_str!("kernels/many.cu")
-);
-static BFLOAT16: LazyLock<String> = LazyLock::new(|| {
-    let [numbers, many] = [include_str!("kernels/numbers.cuh"), include_str!("kernels/many.cuh")];
-    [numbers, many, &philox(), include_str!("kernels/adamw_bf16.cu")].concat()
-});
-
-/// With the maps, whose numbers are those of the CPU bit for bit.
-static EIGHT_BIT: LazyLock<String> = LazyLock::new(|| {
-    let map = |name: &str, map: &DynamicMap| {
-        let of = |what: &str| format!("{name}_{what}");
-        [
-            table("u32", &of("VALUES"), map.values.map(f32::to_bits)),
-            table("u32", &of("THRESHOLDS"), map.thresholds.map(f32::to_bits)),
-            table("unsigned char", &of("CELLS"), map.cells.map(u32::from)),
-        ]
-        .concat()
-    };
-    [
-        include_str!("kernels/numbers.cuh"),
-        include_str!("kernels/many.cuh"),
-        &map("SIGNED", &SIGNED),
-        &map("UNSIGNED", &UNSIGNED),
-        include_str!("kernels/adamw_8bit.cu"),
-    ]
-    .concat()
-});
 
 /// How AdamW's moments are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,14 +174,7 @@ fn launch<const K: usize>(
     (scalars, key): (AdamWStep, [u32; 2]),
 ) {
     let gpu = Gpu::of(like).expect("a CUDA tensor");
-    let macros = vec![
-        format!("TENSORS={K}"),
-        format!("MOST={TOGETHER}"),
-        format!("BLOCK={}", kernel.block),
-        format!("A={}", type_name(types[0])),
-        format!("B={}", type_name(types[1])),
-    ];
-    let source = Source { name: kernel.file, text: (kernel.text)(), macros, generation_only: false };
+    let source = kernel.source(K, types);
     let [function] = gpu.functions(&source, [(kernel.name, 0)]).unwrap_or_else(|e| panic!("{e}"));
     memory::observe(gpu);
     let mut rows = rows.into_iter();

@@ -22,6 +22,7 @@ mod launch;
 pub mod libraries;
 mod loss;
 pub mod low_rank;
+mod lowered;
 mod many;
 mod matmul;
 mod memory;
@@ -30,6 +31,8 @@ mod mirror;
 pub mod nccl;
 mod packed;
 mod pinned;
+#[cfg(test)]
+mod portability_tests;
 mod program;
 mod ranges;
 mod scopes;
@@ -61,13 +64,14 @@ pub use blas::{Fp32Math, TuningAllowed};
 pub use ceilings::ceilings;
 pub use collectives::{Collectives, Crossed, Pending, Turn, UnderWay};
 use copies::{CopyStream, Slot};
-pub use driver::{compute_capability, count, shared_memory};
+pub use driver::count;
 use events::Later;
 pub use events::{Event, Mark, Stamp};
 pub use flat::{copied, part, put};
 pub use graph::{Graph, Input, Place, Run, write_zeros};
 pub use largest::largest;
 pub use loss::{Part, losses_and_gradients};
+pub use lowered::{capability, require_capability, shared_memory};
 use many::copy;
 pub use many::{Moments, TOGETHER, adamw, add, cast, parts_of_squares, squares};
 pub use matmul::{Alike, Operand, Output, View, has_blas, lie_alike, matmul, matmul_bias};
@@ -116,6 +120,7 @@ impl Gpu {
         }
         assert!(ordinal < count(), "cuda:{ordinal} is not there: the driver reports {} devices", count());
         libraries::require(ordinal).unwrap_or_else(|lack| refuse(lack));
+        require_capability().unwrap_or_else(|reason| refuse(reason));
         // `subscribe` keeps the answer, and each stream asks for it again.
         let _ = stream::subscribe();
         let context = driver::Context::retain(ordinal)
@@ -155,7 +160,8 @@ impl Gpu {
             Ok(version) => format!("cuBLASLt {version}"),
             Err(reason) => format!("CubeCL ({reason})"),
         };
-        vec![("matmul", matmul), ("stream", stream), ("time", "device events".into())]
+        let paths = vec![("matmul", matmul), ("stream", stream), ("time", "device events".into())];
+        paths.into_iter().chain(lowered::path(self.ordinal).map(|path| ("capability", path))).collect()
     }
 
     /// The Burn device.
@@ -270,17 +276,14 @@ pub fn info(ordinal: usize) -> DeviceInfo {
     let (major, minor) = driver::supported();
     DeviceInfo {
         id: format!("cuda:{ordinal}"),
-        name: properties.name,
+        name: lowered::name(ordinal, properties.name),
         memory_total: properties.memory_total,
         memory_available: properties.memory_free,
         cores: properties.multiprocessors,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         driver: Some(DRIVER.get_or_init(driver::version).clone()),
         cuda: Some(format!("{major}.{minor}")),
-        compute_capability: Some(format!(
-            "{}.{}",
-            properties.compute_capability.0, properties.compute_capability.1
-        )),
+        compute_capability: Some(capability(ordinal).to_string()),
     }
 }
 

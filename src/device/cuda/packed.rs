@@ -8,10 +8,13 @@ use cpu_kernels::dynamic_map::SIGNED;
 use cpu_kernels::nf4::{Packing, VALUES};
 
 use super::launch::{Launch, Pointer, launch};
+#[cfg(test)]
+use super::program::{NARROW, Variant};
 use super::program::{Source, type_name};
 use super::tables::table;
 use super::{Gpu, empty};
 
+const KERNEL: &str = "unpack";
 /// Numbers of a thread, and threads of a block.
 const OWN: usize = 8;
 const THREADS: usize = 256;
@@ -38,12 +41,20 @@ pub fn unpack(packed: &CubeTensor, shape: [usize; 2], dtype: DType) -> CubeTenso
     let count = i32::try_from(elements + OWN * THREADS).map(|_| elements as i32);
     let count = count.unwrap_or_else(|_| panic!("{elements} elements are too many for a packed weight"));
     let gpu = Gpu::of(packed).expect("a CUDA tensor");
-    let macros = vec![format!("A={}", type_name(dtype)), format!("OWN={OWN}u")];
-    let source = Source { name: "nf4.cu", text: &TEXT, macros, generation_only: false };
-    let [function] = gpu.functions(&source, [("unpack", 0)]).unwrap_or_else(|e| panic!("{e}"));
+    let [function] = gpu.functions(&source(dtype), [(KERNEL, 0)]).unwrap_or_else(|e| panic!("{e}"));
     let out = empty(packed, shape, dtype);
     let grid = [elements.div_ceil(OWN * THREADS) as u32, 1];
     let pointers = [Some(Pointer::whole(packed)), Some(Pointer::whole(&out))];
     launch(&out, pointers, vec![count], 0.0, [Launch { function, grid, threads: THREADS as u32 }]);
     out
+}
+
+fn source(dtype: DType) -> Source {
+    let macros = vec![format!("A={}", type_name(dtype)), format!("OWN={OWN}u")];
+    Source { name: "nf4.cu", text: &TEXT, macros, generation_only: false }
+}
+
+#[cfg(test)]
+pub fn variants() -> Vec<Variant> {
+    NARROW.map(|dtype| Variant::plain(source(dtype), [KERNEL])).into()
 }

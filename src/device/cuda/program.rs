@@ -13,7 +13,8 @@ use cudarc::driver::sys::{CUfunction, CUmodule, CUstream};
 use cudarc::nvrtc::{result as nvrtc, sys};
 
 use super::compiled::Compiled;
-use super::{Gpu, compute_capability};
+use super::{Gpu, capability, driver};
+use crate::device::Capability;
 use crate::words::locked;
 
 /// What NVRTC compiles.
@@ -43,6 +44,25 @@ pub fn type_name(dtype: DType) -> &'static str {
 
 /// The programs that a device has loaded, or why it has not, by the names and macros of their sources.
 pub type Programs = Mutex<HashMap<(&'static str, Vec<String>), Result<Program, String>>>;
+
+/// What a source is compiled to: kernels, each with the bytes of shared memory that a launch gives a block at most.
+#[cfg(test)]
+pub struct Variant {
+    pub source: Source,
+    pub kernels: Vec<(&'static str, usize)>,
+}
+
+#[cfg(test)]
+impl Variant {
+    /// Of kernels that need no shared memory beside their own.
+    pub fn plain(source: Source, kernels: impl IntoIterator<Item = &'static str>) -> Self {
+        Self { source, kernels: kernels.into_iter().map(|name| (name, 0)).collect() }
+    }
+}
+
+/// The types that kernels compute on in 16 bits.
+#[cfg(test)]
+pub const NARROW: [DType; 2] = [DType::BF16, DType::F16];
 
 /// A loaded source.
 pub struct Program {
@@ -79,7 +99,7 @@ impl Gpu {
         let mut programs = locked(&self.programs);
         let program = programs
             .entry((source.name, source.macros.clone()))
-            .or_insert_with(|| source.load(compute_capability(self.ordinal)));
+            .or_insert_with(|| source.load(driver::architecture(self.ordinal), capability(self.ordinal)));
         let program = program.as_mut().map_err(|reason| reason.clone())?;
         let functions: Result<Vec<_>, _> =
             kernels.into_iter().map(|(kernel, shared)| program.function(kernel, shared)).collect();
@@ -88,19 +108,26 @@ impl Gpu {
 }
 
 impl Source {
-    fn load(&self, (major, minor): (i32, i32)) -> Result<Program, String> {
+    /// What NVRTC is told: the architecture of the device, and in `CAPABILITY` the compute capability whose ways the source
+    /// takes, 750 for 7.5.
+    pub fn options(&self, architecture: Capability, capability: Capability) -> Vec<String> {
+        let own = if self.generation_only { "a" } else { "" };
+        // Without the third option NVRTC before 13.5 takes a lambda for a function of the host.
+        let options = [
+            format!("--gpu-architecture=sm_{}{own}", architecture.number()),
+            "--std=c++17".into(),
+            "-default-device".into(),
+            format!("-DCAPABILITY={}", 10 * capability.number()),
+        ];
+        options.into_iter().chain(self.macros.iter().map(|name| format!("-D{name}"))).collect()
+    }
+
+    fn load(&self, architecture: Capability, capability: Capability) -> Result<Program, String> {
         // SAFETY: only tries to load the library; cudarc panics at the first call without it.
         if !unsafe { sys::is_culib_present() } {
             return Err("NVRTC (libnvrtc.so) was not found".into());
         }
-        let architecture = format!("sm_{major}{minor}{}", if self.generation_only { "a" } else { "" });
-        // Without the third option NVRTC before 13.5 takes a lambda for a function of the host.
-        let mut options = vec![
-            format!("--gpu-architecture={architecture}"),
-            "--std=c++17".into(),
-            "-default-device".into(),
-        ];
-        options.extend(self.macros.iter().map(|name| format!("-D{name}")));
+        let options = self.options(architecture, capability);
         // SAFETY: the image is a whole cubin, which the driver copies.
         let of = |cubin: &[u8]| unsafe { module::load_data(cubin.as_ptr().cast()) };
         let kept = Compiled::new(self, &options);

@@ -1,5 +1,6 @@
 //! [`Workload`]: what a step's memory and arithmetic depend on besides the network.
 
+use crate::device::Capability;
 use crate::ops::cost::{Setting, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
@@ -11,6 +12,8 @@ use crate::words::DeviceId;
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
     pub device: DeviceId,
+    /// `None`: the device has every feature.
+    pub capability: Option<Capability>,
     pub precision: &'a Precision,
     pub checkpoint: Checkpoint,
     pub ops: Ops,
@@ -77,6 +80,7 @@ impl Workload<'_> {
         let (batch, sequence) = if square { (1, batch * sequence) } else { (batch, sequence) };
         Setting {
             device: self.device,
+            capability: self.capability,
             batch,
             sequence,
             squares,

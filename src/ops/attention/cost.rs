@@ -24,7 +24,7 @@ pub struct HeadSizes {
 
 /// From q, k and v, in one tensor or in three, to the heads' results side by side.
 pub fn cost(setting: &Setting, sizes: HeadSizes) -> Cost {
-    let fits = || flash::fits(dtype(setting.compute), sizes.head_dim as usize).is_ok();
+    let fits = || flash::fits(dtype(setting.compute), sizes.head_dim as usize, setting.capability).is_ok();
     match Way::from(&setting.ops) {
         Way::Fused if setting.on_cuda() && fits() => fused(setting, sizes),
         Way::Fused | Way::Blocks if !setting.on_cuda() && setting.element() == 4 => in_place(setting, sizes),

@@ -17,7 +17,7 @@ impl From<Heads> for Attended {
 
 /// The kernels for tensors like `x`; `None` where there are none.
 pub fn kernels(x: &Tensor<2>, heads: Heads) -> Option<Kernels> {
-    if !on_cuda(x) || flash::fits(x.dtype(), heads.head_dim).is_err() {
+    if !on_cuda(x) || flash::fits(x.dtype(), heads.head_dim, None).is_err() {
         return None;
     }
     let gpu = Gpu::of(&cube(x.clone()))?;

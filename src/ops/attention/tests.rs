@@ -110,6 +110,7 @@ fn the_path_follows_the_recipe_and_the_device() {
 #[test]
 fn the_fused_kernels_cost_by_hand() {
     use super::{HeadSizes, cost};
+    use crate::device::Capability;
     use crate::ops::cost::{Setting, Trained};
     use crate::ops::{Level, Ops};
     use crate::words::Compute;
@@ -117,6 +118,7 @@ fn the_fused_kernels_cost_by_hand() {
 
     let setting = Setting {
         device: DeviceId::Cuda(0),
+        capability: None,
         batch: 2,
         sequence: 100,
         squares: 20_000.0,
@@ -142,6 +144,7 @@ fn the_fused_kernels_cost_by_hand() {
     for other in [
         Setting { compute: Compute::Fp32, ..setting },
         Setting { device: DeviceId::Cpu, ..setting },
+        Setting { capability: Some(Capability::new(7, 5)), ..setting },
         Setting { ops: Ops { fused_attention: false, ..Ops::default() }, ..setting },
     ] {
         assert!(!cost(&other, sizes).holds_input);

@@ -2,6 +2,7 @@
 
 use cpu_kernels::nf4::Packing;
 
+use crate::device::Capability;
 use crate::ops::{Level, Ops};
 use crate::words::{Compute, DeviceId};
 
@@ -23,6 +24,8 @@ impl Trained {
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub device: DeviceId,
+    /// `None`: the device has every feature.
+    pub capability: Option<Capability>,
     /// Sequences of a micro-batch and tokens of each.
     pub batch: u64,
     pub sequence: u64,

@@ -95,6 +95,7 @@ fn what_is_computed_again_keeps_its_input_alone() {
 fn setting(compute: Compute, keeps_casts: bool) -> Setting {
     Setting {
         device: DeviceId::Cpu,
+        capability: None,
         batch: 1,
         sequence: 1,
         squares: 1.0,

@@ -3,8 +3,11 @@
 use burn::tensor::DType;
 
 use crate::device::cuda::launch::Launch;
+#[cfg(test)]
+use crate::device::cuda::program;
 use crate::device::cuda::program::{Function, Source};
-use crate::device::cuda::{Gpu, compute_capability};
+use crate::device::cuda::{Gpu, capability};
+use crate::device::{Capability, Feature};
 
 const TEXT: &str = concat!(
     include_str!("tile.cuh"),
@@ -52,18 +55,22 @@ pub struct Kernels {
     functions: [Function; 4],
 }
 
-/// Whether there are kernels for a type and head size.
+/// Whether there are kernels for a type and head size on a device of this compute capability; `None`: one that has what is
+/// asked for.
 ///
 /// # Errors
 /// Why there are none.
-pub fn fits(dtype: DType, head_dim: usize) -> Result<(), String> {
+pub fn fits(dtype: DType, head_dim: usize, capability: Option<Capability>) -> Result<(), String> {
     if !matches!(dtype, DType::BF16 | DType::F16) {
         return Err("fused attention computes in bf16 and fp16".into());
     }
     if head_dim == 0 || !head_dim.is_multiple_of(16) || head_dim > 128 {
         return Err(format!("fused attention has heads of 16, 32, … 128 elements, not {head_dim}"));
     }
-    Ok(())
+    match capability.filter(|capability| !capability.has(Feature::FusedAttention)) {
+        Some(other) => Err(format!("{}, not {other}", Feature::FusedAttention)),
+        None => Ok(()),
+    }
 }
 
 impl Kernels {
@@ -72,13 +79,9 @@ impl Kernels {
     /// # Errors
     /// Why there are none; the answer stays the same in a process.
     pub fn of(gpu: &Gpu, dtype: DType, head_dim: usize) -> Result<Self, String> {
-        fits(dtype, head_dim)?;
-        let (major, minor) = compute_capability(gpu.ordinal);
-        if major < 8 {
-            return Err(format!("fused attention needs compute capability 8.0, not {major}.{minor}"));
-        }
-        let wgmma = (major, minor) == (9, 0) && head_dim.is_multiple_of(64);
-        let variant = Variant { bfloat16: dtype == DType::BF16, head_dim, wgmma };
+        let capability = capability(gpu.ordinal);
+        fits(dtype, head_dim, Some(capability))?;
+        let variant = Variant::of(capability, dtype, head_dim);
         let parts = Part::ALL.map(|(part, name)| (name, variant.shared(part)));
         Ok(Self { variant, functions: gpu.functions(&variant.source(), parts)? })
     }
@@ -103,6 +106,12 @@ impl Kernels {
 }
 
 impl Variant {
+    /// Only Hopper has instructions of a warpgroup.
+    fn of(capability: Capability, dtype: DType, head_dim: usize) -> Self {
+        let wgmma = capability == Capability::new(9, 0) && head_dim.is_multiple_of(64);
+        Self { bfloat16: dtype == DType::BF16, head_dim, wgmma }
+    }
+
     /// Rows of a tile of queries that registers allow.
     fn queries(self) -> usize {
         if self.wgmma || self.head_dim <= 64 { 64 } else { 32 }
@@ -133,6 +142,21 @@ impl Variant {
     }
 }
 
+/// The head sizes with the most shared memory and registers, of the ways that a block is laid out: Hopper has one by other
+/// instructions.
+#[cfg(test)]
+pub fn variants(capability: Capability) -> Vec<program::Variant> {
+    let other = if Variant::of(capability, DType::F16, 64).wgmma { 80 } else { 64 };
+    let all = [(DType::BF16, 128), (DType::F16, other)];
+    let all = all.into_iter().filter(|(dtype, head_dim)| fits(*dtype, *head_dim, Some(capability)).is_ok());
+    let of = |(dtype, head_dim)| {
+        let variant = Variant::of(capability, dtype, head_dim);
+        let kernels = Part::ALL.map(|(part, name)| (name, variant.shared(part)));
+        program::Variant { source: variant.source(), kernels: kernels.into() }
+    };
+    all.map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,12 +164,15 @@ mod tests {
     #[test]
     fn types_and_head_sizes() {
         for head_dim in [16, 64, 80, 128] {
-            assert_eq!(fits(DType::BF16, head_dim), Ok(()));
+            assert_eq!(fits(DType::BF16, head_dim, None), Ok(()));
         }
-        assert!(fits(DType::F32, 64).unwrap_err().contains("bf16 and fp16"));
+        assert!(fits(DType::F32, 64, None).unwrap_err().contains("bf16 and fp16"));
         for head_dim in [0, 20, 144] {
-            assert!(fits(DType::F16, head_dim).unwrap_err().contains(&format!("not {head_dim}")));
+            assert!(fits(DType::F16, head_dim, None).unwrap_err().contains(&format!("not {head_dim}")));
         }
+        let on = |major, minor| fits(DType::F16, 64, Some(Capability::new(major, minor)));
+        assert_eq!(on(7, 5), Err("fused attention needs compute capability 8.0, not 7.5".into()));
+        assert_eq!((on(8, 0), on(12, 0)), (Ok(()), Ok(())));
     }
 
     /// The least a block may have on devices from 8.6 on is 99 KiB.

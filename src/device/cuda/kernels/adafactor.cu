@@ -76,7 +76,7 @@ __device__ __forceinline__ float update_of(const Parameters &p, float scale, u32
     return g / sqrtf(fmaxf(v, fmaxf(p.epsilon * p.epsilon, LEAST)));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS) sums(const IN_PLACE Parameters p) {
     __shared__ float warps[WARPS][SIDE];
     const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const u32 tile = blockIdx.x, first = blockIdx.y * p.band, end = min(first + p.band, p.rows);
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) means(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS) means(const IN_PLACE Parameters p) {
     if (p.skipped()) return;
     const bool is_of_rows = blockIdx.x < p.blocks;
     const u32 i = (is_of_rows ? blockIdx.x : blockIdx.x - p.blocks) * THREADS + threadIdx.x;
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) means(const __grid_constan
     if (threadIdx.x == 0) p.of_blocks()[blockIdx.x] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) sizes(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS) sizes(const IN_PLACE Parameters p) {
     if (p.skipped()) return;
     const u32 elements = p.rows * p.columns;
     const float scale = scale_of(p), weight = p.weight_of_new();
@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sizes(const __grid_constan
     if (threadIdx.x == 0) p.of_u()[blockIdx.x] = squares_of_u, p.of_p()[blockIdx.x] = squares_of_p;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS) apply(const IN_PLACE Parameters p) {
     if (p.skipped()) return;
     const u32 elements = p.rows * p.columns;
     const float scale = scale_of(p);

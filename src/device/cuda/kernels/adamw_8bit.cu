@@ -110,7 +110,7 @@ struct Moment {
 };
 
 // p as Parameter has it, g of type B, m and v as Moment has them.
-extern "C" __global__ void __launch_bounds__(256) adamw_8bit(const __grid_constant__ Table table) {
+extern "C" __global__ void __launch_bounds__(256) adamw_8bit(const IN_PLACE Table table) {
     if (table.shared && table.shared[0] == 0.0f) return;
     __shared__ Map has_signs, has_none;
     has_signs.fill(SIGNED_VALUES, SIGNED_THRESHOLDS, SIGNED_CELLS);

@@ -10,7 +10,7 @@ __device__ __forceinline__ float stochastic(float x, u32 random) {
 }
 
 // p as Parameter has it, g of type B, m and v in bf16.
-extern "C" __global__ void adamw_bf16(const __grid_constant__ Table table) {
+extern "C" __global__ void adamw_bf16(const IN_PLACE Table table) {
     if (table.shared && table.shared[0] == 0.0f) return;
     const u32 own = own_entry(table);
     const Entry &entry = table.entries[own];

@@ -40,7 +40,7 @@ __device__ __forceinline__ float sum_of_warp(float x) {
     return x;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) attend_next(const __grid_constant__ Parameters parameters) {
+extern "C" __global__ void __launch_bounds__(THREADS) attend_next(const IN_PLACE Parameters parameters) {
     __shared__ float query[GROUP][D], weight[GROUP][CHUNK];
     __shared__ float largest[GROUP], sum[GROUP], shrunk[GROUP];
     const u32 thread = threadIdx.x, keys = parameters.keys, kv_heads = parameters.kv_heads;

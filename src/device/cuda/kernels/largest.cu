@@ -20,7 +20,7 @@ struct Best {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) largest(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS) largest(const IN_PLACE Parameters p) {
     __shared__ Best warps[WARPS];
     const typename Stored<A>::type *row = p.x + static_cast<u64>(blockIdx.x) * p.stride;
     Best best = {__uint_as_float(0xff800000u), ~0u};

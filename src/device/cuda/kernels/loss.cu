@@ -93,7 +93,7 @@ __device__ __forceinline__ Sum of_block(const Sum *mine, u32 block) {
 
 // Begins the copy of 16 bytes to shared memory.
 __device__ __forceinline__ void copy(Logits *to, const Logits *from) {
-#if __CUDA_ARCH__ >= 800
+#if CAPABILITY >= 800
     const u32 there = static_cast<u32>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(there), "l"(__cvta_generic_to_global(from)) : "memory");
 #else
@@ -103,7 +103,7 @@ __device__ __forceinline__ void copy(Logits *to, const Logits *from) {
 
 // This thread's copies are there.
 __device__ __forceinline__ void copied() {
-#if __CUDA_ARCH__ >= 800
+#if CAPABILITY >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
 #if CLUSTER > 1
     __cluster_dims__(CLUSTER, 1, 1)
 #endif
-    lose(const __grid_constant__ Parameters p) {
+    lose(const IN_PLACE Parameters p) {
     extern __shared__ Logits held[];
     const u32 token = blockIdx.x / CLUSTER;
     const u32 begin = min(rank() * p.part, p.row), end = min(begin + p.part, p.row);

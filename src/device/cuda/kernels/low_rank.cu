@@ -260,7 +260,7 @@ template <bool OF_A> __device__ __forceinline__ void gradient(const Parameters &
 
 // One block of a multiprocessor at least: to fit more, the compiler would read a few numbers at a time, and wait for each.
 #define KERNEL(name, work) \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Parameters p) { work(p); }
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const IN_PLACE Parameters p) { work(p); }
 
 KERNEL(down_a, down<true>)
 KERNEL(down_b, down<false>)

@@ -2,7 +2,7 @@
 
 #if TENSORS >= 4
 // p as Parameter has it, g of type B, m and v: one step of AdamW, as src/optim/adamw.rs has it.
-extern "C" __global__ void adamw(const __grid_constant__ Table table) {
+extern "C" __global__ void adamw(const IN_PLACE Table table) {
     if (table.shared && table.shared[0] == 0.0f) return;
     const Entry &entry = table.entries[own_entry(table)];
     const Parameter p(entry);
@@ -26,7 +26,7 @@ extern "C" __global__ void adamw(const __grid_constant__ Table table) {
 }
 #elif TENSORS == 2
 // What lies in type A, in type B.
-extern "C" __global__ void cast(const __grid_constant__ Table table) {
+extern "C" __global__ void cast(const IN_PLACE Table table) {
     const Entry &entry = table.entries[own_entry(table)];
     const Tensor<A> from(entry.tensors[0]);
     const Tensor<B> to(entry.tensors[1]);
@@ -37,7 +37,7 @@ extern "C" __global__ void cast(const __grid_constant__ Table table) {
 }
 
 // What lies in type A, bit by bit: NaNs too, and numbers that carry packed weights. B is A.
-extern "C" __global__ void copy(const __grid_constant__ Table table) {
+extern "C" __global__ void copy(const IN_PLACE Table table) {
     constexpr int TYPE = A == FLOAT ? FLOAT : BITS;
     const Entry &entry = table.entries[own_entry(table)];
     const Tensor<TYPE> from(entry.tensors[0]), to(entry.tensors[1]);
@@ -48,7 +48,7 @@ extern "C" __global__ void copy(const __grid_constant__ Table table) {
 }
 
 // Adds what lies in type A to what lies in type B.
-extern "C" __global__ void add(const __grid_constant__ Table table) {
+extern "C" __global__ void add(const IN_PLACE Table table) {
     const Entry &entry = table.entries[own_entry(table)];
     const Tensor<A> from(entry.tensors[0]);
     const Tensor<B> to(entry.tensors[1]);
@@ -65,7 +65,7 @@ extern "C" __global__ void add(const __grid_constant__ Table table) {
 
 // The sum of squares of each block's elements of type A, a number of type B for each of the tensor's blocks. The same from
 // run to run.
-extern "C" __global__ void squares(const __grid_constant__ Table table) {
+extern "C" __global__ void squares(const IN_PLACE Table table) {
     __shared__ float parts[32];
     const Entry &entry = table.entries[own_entry(table)];
     const Tensor<A> x(entry.tensors[0]);

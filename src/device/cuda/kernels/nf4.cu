@@ -15,7 +15,7 @@ struct Parameters {
     float unused;
 };
 
-extern "C" __global__ void unpack(const __grid_constant__ Parameters parameters) {
+extern "C" __global__ void unpack(const IN_PLACE Parameters parameters) {
     __shared__ float values[16];
     if (threadIdx.x < 16) values[threadIdx.x] = __uint_as_float(NF4_VALUES[threadIdx.x]);
     __syncthreads();
