@@ -7,7 +7,7 @@ use crate::recipe::Cell;
 /// The work of a step that orders ways of training on any device. What comes first is the slowest on most of them: copies over the
 /// bus, then operations, then kernels, then passes over the device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StepWork([i64; 4]);
+pub struct StepWork([i64; 5]);
 
 impl StepWork {
     pub fn of(cell: &Cell) -> Self {
@@ -35,7 +35,9 @@ impl StepWork {
             let rates = Rates { ceilings, host_update: f64::INFINITY, launch };
             digits(step_time(cell, &rates).total())
         };
-        Self([time(bus, 0.0), time(products, 0.0), time(nothing, 1.0), time(memory, 0.0)])
+        // Where every block has room to stay, moving none is simpler than a strategy for it.
+        let moves = i64::from(cell.offload.moves());
+        Self([time(bus, 0.0), moves, time(products, 0.0), time(nothing, 1.0), time(memory, 0.0)])
     }
 }
 

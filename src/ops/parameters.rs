@@ -25,7 +25,7 @@ pub fn each_parameter<M: Module>(module: &M, see: impl FnMut(ParamId, Tensor<1>)
 }
 
 /// The module with `update` of each parameter that has an item: from its value, flat and outside of autodiff, and the
-/// item.
+/// item. Frozen parameters stay frozen.
 pub fn update_each<M: Module, T>(
     module: M,
     items: HashMap<ParamId, T>,
@@ -38,9 +38,9 @@ pub fn update_each<M: Module, T>(
             let Some(item) = self.0.remove(&id) else {
                 return Param::from_mapped_value(id, tensor, mapper);
             };
-            let shape = tensor.shape();
+            let (shape, trained) = (tensor.shape(), tensor.is_require_grad());
             let updated = (self.1)(id, flat(tensor.inner().into_dispatch()), item).reshape(shape);
-            Param::from_mapped_value(id, Tensor::from_inner(updated).require_grad(), mapper)
+            Param::from_mapped_value(id, Tensor::from_inner(updated).set_require_grad(trained), mapper)
         }
     }
     module.map(&mut Mapper(items, update))

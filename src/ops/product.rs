@@ -109,8 +109,8 @@ fn has_blas<const D: usize>(lhs: &Factor<D>, math: Fp32Math) -> bool {
     let has = backend::has_blas(&lhs.tensor);
     assert!(
         has || lhs.tensor.dtype() != DType::F32 || math == Fp32Math::Tf32 || !on_cuda(&lhs.tensor),
-        "fp32 products on CUDA need cuBLASLt, since Burn multiplies fp32 in TF32 there: install the CUDA \
-         libraries, set LD_LIBRARY_PATH, or use precision.compute = \"tf32\""
+        "fp32 products on CUDA need cuBLASLt, since Burn multiplies fp32 in TF32 there: install it \
+         (pip's nvidia-cublas-cu12, or nvidia-cublas with a driver of CUDA 13), set LD_LIBRARY_PATH, or use precision.compute = \"tf32\""
     );
     has
 }

@@ -10,6 +10,7 @@ pub mod host;
 mod kept;
 mod on_device;
 mod remainders;
+mod rounding;
 mod schedule;
 mod sgd;
 mod step_size;
@@ -39,6 +40,7 @@ use crate::words::{DeviceId, key::DefaultValue::Word};
 use crate::words::{Key, Section};
 use host::{HostOptimizer, HostRule, Work};
 use remainders::Remainders;
+use rounding::{number, seed_of_rank};
 
 kinds! {
     /// `train.optimizer`
@@ -193,16 +195,6 @@ pub trait State: Send {
 
     /// All that it keeps between steps.
     fn visit(&mut self, visit: &mut Visit);
-}
-
-/// The number of the tensor whose state is kept under `id`, which follows from a name: the same in every run.
-fn number(id: ParamId) -> u32 {
-    (id.val() ^ (id.val() >> 32)) as u32
-}
-
-/// The seed of a rank's own parts: the first rank has the step's.
-fn seed_of_rank(seed: u64, rank: usize) -> u64 {
-    seed ^ (rank as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// An optimizer with the state of every parameter it has updated.

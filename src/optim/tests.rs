@@ -13,7 +13,7 @@ struct One {
 fn trained(config: &OptimizerConfig, steps: &[(f32, bool)]) -> Vec<Vec<f32>> {
     let device = Device::flex().autodiff();
     let weight = Tensor::<1>::from_floats([1.0, -2.0, 0.5], &device).require_grad();
-    let mut module = One { weight: Param::initialized(ParamId::new(), weight) };
+    let mut module = One { weight: Param::initialized(crate::params::table::id("weight"), weight) };
     let mut optimizer = Optimizer::new(config, None);
     let step = |(gradient, applied): &(f32, bool)| {
         let mut gradients = GradientSet::default();

@@ -128,6 +128,7 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 "parallel.engine",
                 "offload.optimizer_state",
                 "parallel.shard",
+                "model.initializer_range",
             ]
             .contains(&entry.path.as_str()) =>
             {

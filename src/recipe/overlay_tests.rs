@@ -15,7 +15,8 @@ fn base() -> BTreeMap<&'static str, &'static str> {
         ("device", "\"cpu\""),
         (
             "model",
-            "{ kind = \"gpt2\", vocab_size = 257, hidden_size = 8, num_hidden_layers = 4, num_attention_heads = 2, \
+            "{ kind = \"qwen2\", vocab_size = 257, hidden_size = 8, intermediate_size = 16, num_hidden_layers = 4, \
+             num_attention_heads = 2, num_key_value_heads = 1, \
              max_position_embeddings = 64, tie_word_embeddings = false }",
         ),
         ("train.batch_size", "4"),
@@ -125,7 +126,7 @@ const CASES: &[Case] = &[
     },
     Case {
         section: "model",
-        before: &[],
+        before: &[("data.corpus", ""), ("data.size", "")],
         change: &[
             ("kind", "\"swiglu\""),
             ("hidden_size", "4"),
@@ -143,7 +144,8 @@ const CASES: &[Case] = &[
         change: &[("hidden_size", "16")],
         after: &[(
             "model",
-            "{ kind = \"gpt2\", vocab_size = 257, hidden_size = 16, num_hidden_layers = 4, num_attention_heads = 2, \
+            "{ kind = \"qwen2\", vocab_size = 257, hidden_size = 16, intermediate_size = 16, num_hidden_layers = 4, \
+             num_attention_heads = 2, num_key_value_heads = 1, \
              max_position_embeddings = 64, tie_word_embeddings = false }",
         )],
     },

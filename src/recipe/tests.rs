@@ -345,39 +345,3 @@ fn the_cpu_may_stand_beside_one_gpu() {
     let error = draw(&of("\"cuda:0\", \"cpu\", \"cuda:1\"").expect_err("two GPUs"));
     assert!(error.contains("runs on one GPU, and this one names cuda:0 and cuda:1"), "{error}");
 }
-
-/// TEMPORARY: dumps the cells of every recipe.
-#[test]
-fn dump_cells() {
-    let Ok(out) = std::env::var("DUMP_CELLS") else { return };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files: Vec<PathBuf> = Vec::new();
-    let mut folders =
-        vec![root.join("recipes"), root.join("results"), root.join("examples"), root.join("tests")];
-    while let Some(folder) = folders.pop() {
-        for file in std::fs::read_dir(folder).unwrap() {
-            let path = file.unwrap().path();
-            if path.is_dir() {
-                folders.push(path)
-            } else if path.extension().is_some_and(|e| e == "toml") {
-                files.push(path)
-            }
-        }
-    }
-    files.sort();
-    let mut text = String::new();
-    for file in files {
-        for on_cpu in [false, true] {
-            let name = format!("{} {on_cpu}", file.strip_prefix(root).unwrap().display());
-            match Recipe::parse_finished(&Source::read(&file).unwrap(), on_cpu) {
-                Ok(r) => {
-                    for (i, c) in r.cells.iter().enumerate() {
-                        text += &format!("{name} {i} {}\n", c.to_json())
-                    }
-                }
-                Err(e) => text += &format!("{name} ERR {}\n", draw(&e).replace('\n', " ")),
-            }
-        }
-    }
-    std::fs::write(out, text).unwrap();
-}

@@ -13,7 +13,7 @@ use super::train;
 use crate::device::{self, Target};
 use crate::measure::{Stop, process};
 use crate::recipe::Cell;
-use crate::words::refusal::Refusal;
+use crate::words::refusal::{Refusal, message};
 use crate::words::streams::tell;
 use crate::words::{DeviceId, files};
 use crate::world::{Failure, World};
@@ -100,7 +100,7 @@ fn ended_by(panic: Box<dyn Any + Send>) -> Event {
         Ok(failure) => return of_failure(*failure),
         Err(panic) => panic,
     };
-    let reason = message(&*panic);
+    let reason = format!("an error inside of the program: {}", message(&*panic));
     match device::out_of_memory(&reason) {
         Some(reason) => Event::OutOfMemory { reason },
         None => Event::Failed { reason },
@@ -118,16 +118,6 @@ fn of_failure(failure: Failure) -> Event {
 fn lost(failure: Failure) {
     send(&of_failure(failure));
     std::process::exit(1);
-}
-
-/// The message of a panic.
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without a message");
-    format!("an error inside of the program: {text}")
 }
 
 fn send(event: &Event) {

@@ -34,13 +34,14 @@ fn a_plain_step_waits_for_nothing() {
 /// Beside the steps: a new phase, and an evaluation.
 #[test]
 fn what_is_no_step_waits_before_it_and_after_it() {
-    let probe = |steps: usize| {
+    let tuned = |method: &str| {
         format!(
             "[data]\ncorpus = \"task\"\nvocab_size = 257\nsampler = \"standard\"\n[task]\nkind = \"topics\"\n\
-             sentences = 60\n[tuning]\nmethod = \"lp_ft\"\nprobe_steps = {steps}\n"
+             sentences = 60\n[tuning]\nmethod = {method}\n"
         )
     };
-    assert_eq!(waits(5, &probe(3)), waits(5, &probe(9)) + 2);
+    let one_phase = waits(5, &tuned("\"linear_probe\""));
+    assert_eq!(waits(5, &tuned("\"lp_ft\"\nprobe_steps = 3")), one_phase + 2);
     let data = "[data]\ncorpus = \"generated\"\nsize = \"64 KiB\"\nvocab_size = 257\n";
     let evaluated = |every: usize| format!("{data}[eval]\nevery = {every}\n");
     assert_eq!(waits(6, &evaluated(2)), waits(6, &evaluated(100)) + 2 * 3);

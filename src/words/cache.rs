@@ -24,11 +24,13 @@ pub fn folder(part: &str) -> Option<PathBuf> {
     is_ours.then_some(folder)
 }
 
+/// Its folders whose files are taken as they are.
+const PARTS: [&str; 4] = ["contents", "kernels", "matmul", "tokenizers"];
+
 /// Why nothing is remembered, for the user; `None` where nothing is wrong with the folder.
 pub fn notice() -> Option<String> {
     let location = location()?;
-    let inside = fs::read_dir(&location).into_iter().flatten().flatten().map(|entry| entry.path());
-    let all = [location.clone()].into_iter().chain(inside.filter(|path| path.is_dir()));
+    let all = [location.clone()].into_iter().chain(PARTS.map(|part| location.join(part)));
     let (why, folder) = all.into_iter().find_map(|folder| Some((distrust(&folder)?, folder)))?;
     Some(format!(
         "nothing is read from the cache folder {}: {why}; `chmod go-w` it if it is yours, or name another by RUNNER_CACHE",

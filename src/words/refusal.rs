@@ -1,5 +1,6 @@
-//! [`refuse`]: ends a cell that cannot run with its user's files or settings.
+//! [`refuse`]: ends a cell that cannot run with its user's files or settings; [`message`]: what any other panic says.
 
+use std::any::Any;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -24,4 +25,10 @@ pub fn unless_refused<T>(work: impl FnOnce() -> T) -> Result<T, Refusal> {
         Ok(refusal) => *refusal,
         Err(panic) => resume_unwind(panic),
     })
+}
+
+/// What a panic says.
+pub fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }

@@ -90,11 +90,11 @@ fn one_without_the_secret_gets_a_random_number_and_nothing_else() {
         let [mut stranger, answers] = network();
         let answered = scope(|scope| {
             let answered = scope.spawn(|| answer(&party("secret", 0, 3), answers, soon()));
-            // It may have been sent away before it has sent all.
-            let _ = (&stranger).write_all(&sent);
-            stranger.shutdown(std::net::Shutdown::Write).unwrap();
             let mut number = [0; BYTES];
             stranger.read_exact(&mut number).unwrap();
+            // It may be sent away before it has sent all.
+            let _ = (&stranger).write_all(&sent);
+            let _ = stranger.shutdown(std::net::Shutdown::Write);
             let mut more = Vec::new();
             let _ = stranger.read_to_end(&mut more);
             assert!(more.is_empty());

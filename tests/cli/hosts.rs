@@ -33,7 +33,7 @@ pub fn two_hosts(rank: usize, port: u32) -> Vec<(&'static str, String)> {
     ]
 }
 
-pub fn reason(row: &serde_json::Value) -> &str {
+fn reason(row: &serde_json::Value) -> &str {
     row["reason"].as_str().expect("a reason")
 }
 

@@ -22,6 +22,7 @@ mod inference;
 mod inputs;
 mod join;
 mod language;
+mod libraries;
 mod machines;
 mod many;
 mod memory;

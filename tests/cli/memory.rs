@@ -183,9 +183,19 @@ fn advice_on_a_cell_of_a_grid_can_be_run() {
 #[test]
 fn a_gpu_without_bf16_is_advised_fp16_with_a_scaler() {
     let turing = "cuda, 8 GiB, sm_75";
+    // Large enough for products to matter.
+    let large = changed(
+        SMALL,
+        &[
+            ("hidden_size = 32", "hidden_size = 1024"),
+            ("num_hidden_layers = 2", "num_hidden_layers = 8"),
+            ("batch_size = 2", "batch_size = 64"),
+        ],
+    );
+    let advise = ["advise", "recipe.toml", "--for", turing, "--keep", "train.graph"];
     for precision in ["compute = \"bf16\"\n", "compute = \"bf16\"\nautocast = true\n"] {
-        let place = Place::new(&format!("{SMALL}[precision]\n{precision}"));
-        let ended = place.runner(&["advise", "recipe.toml", "--for", turing]).exits(0).says(&[
+        let place = Place::new(&format!("{large}[precision]\n{precision}"));
+        let ended = place.runner(&advise).exits(0).says(&[
             "As it is, the recipe cannot run there: bf16 needs tensor cores",
             "fp16 products, dynamic scale",
         ]);
@@ -200,8 +210,8 @@ fn a_gpu_without_bf16_is_advised_fp16_with_a_scaler() {
         let args = ["advise", "recipe.toml", "--for", turing, "--keep", "precision"];
         place.runner(&args).exits(2).says(&["bf16 needs tensor cores"]);
     }
-    let place = Place::new(&format!("{SMALL}[precision]\ncompute = \"fp16\"\nautocast = true\n"));
-    place.runner(&["advise", "recipe.toml", "--for", turing]).exits(0).says(&["loses small gradients"]);
+    let place = Place::new(&format!("{large}[precision]\ncompute = \"fp16\"\nautocast = true\n"));
+    place.runner(&advise).exits(0).says(&["loses small gradients"]);
 }
 
 /// What is noted of each step is not the cell's memory.

@@ -1,6 +1,7 @@
 //! [`draw`]: combinations in which every two choices of two factors meet, and then more of them.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -63,6 +64,22 @@ fn without_scalers_of_the_host(
         }
     }
     drawn
+}
+
+/// What is written about a combination names its number on a GPU.
+#[test]
+fn numbers_keep_their_combinations() {
+    let _alone = crate::alone();
+    crate::GPU.store(true, Relaxed);
+    let drawn = draw(7, 444, |_| ());
+    crate::GPU.store(false, Relaxed);
+    let of_118 = "width 72, batch 1 x 61, strategy function, resident blocks 3, activations host, precision bf16, data balanced";
+    let of_443 = "model gpt2 with sinusoids, width 100, batch 1 x 61, strategy checkpointed, precision bf16, data packed";
+    for (number, chosen) in [(118, of_118), (443, of_443)] {
+        let text = drawn[number].to_string();
+        let missing: Vec<&str> = chosen.split(", ").filter(|words| !text.contains(words)).collect();
+        assert!(missing.is_empty(), "{number} has no {}: {text}", missing.join(", "));
+    }
 }
 
 /// How many pairs of choices meet in these.

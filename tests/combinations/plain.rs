@@ -38,7 +38,6 @@ impl Plain {
         }
         let flipped = trained(combination, self.device, Some(Damage::FlippedBit))?;
         let order = other_order(&flipped, change, allowed)?;
-        eprintln!("CALIB {order:?}");
         self.other_orders.insert(combination.clone(), order);
         Ok(order)
     }

@@ -19,8 +19,8 @@ use crate::advise::{AXES, Limits, Plan, Rates, advise, keeps, precisions, with_o
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::Options;
-use crate::words::Bytes;
 use crate::words::streams::print;
+use crate::words::{Bytes, Compute};
 
 #[derive(Debug, Args)]
 pub struct AdviseArgs {

@@ -66,7 +66,7 @@ impl Blas {
     pub fn new(ordinal: usize) -> Result<Self, String> {
         // SAFETY: only tries to load the library; cudarc panics at the first call without it.
         if !unsafe { sys::is_culib_present() } {
-            return Err("the cuBLASLt library (libcublasLt.so) was not found".into());
+            return Err("cuBLASLt (libcublasLt.so) was not found".into());
         }
         let handle = lt::create_handle().map_err(|e| format!("cuBLASLt does not start: {e}"))?;
         let remembered = Remembered {

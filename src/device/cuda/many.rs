@@ -164,6 +164,8 @@ struct Table<const K: usize> {
     count: u32,
 }
 
+const _: () = assert!(size_of::<Table<5>>() <= 4096, "a kernel's parameters");
+
 /// On the device of `like`.
 fn launch<const K: usize>(
     kernel: &'static Kernel,

@@ -148,7 +148,8 @@ impl Product {
         // A missing library is reported on this thread, not on CubeCL's.
         let blas = gpu.blas.as_ref().unwrap_or_else(|reason| {
             panic!(
-                "matrix products on CUDA need cuBLASLt: {reason}; install the CUDA libraries or set LD_LIBRARY_PATH"
+                "matrix products on CUDA need cuBLASLt: {reason}; install it (pip's nvidia-cublas-cu12, or \
+                 nvidia-cublas with a driver of CUDA 13) or set LD_LIBRARY_PATH"
             )
         });
         memory::observe(gpu);

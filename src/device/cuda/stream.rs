@@ -6,6 +6,7 @@
 //! or without its library, our calls take a stream of their own and the host waits before and after
 //! each of them, which is correct but slow; [`Stream::path`] says which of the two holds.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::driver::Context;
 use super::{Address, Server};
+use crate::words::refusal::message;
 
 /// Streams announced so far, as addresses, and the threads that made them.
 static ANNOUNCED: Mutex<Vec<(ThreadId, usize)>> = Mutex::new(Vec::new());
@@ -47,7 +49,7 @@ pub fn subscribe() -> Result<(), String> {
         .get_or_init(|| {
             // SAFETY: only tries to load the library; cudarc panics at the first call without it.
             if !unsafe { cupti::is_culib_present() } {
-                return Err("the CUPTI library (libcupti.so) was not found".into());
+                return Err("CUPTI (libcupti.so) was not found; `runner devices` lists what is".into());
             }
             let mut subscriber = std::ptr::null_mut();
             // SAFETY: `announce` has the signature CUPTI calls and lives as long as the process.
@@ -199,7 +201,10 @@ impl Stream {
         self.queue.submit(move |server| {
             // A panic would end CubeCL's thread.
             let called = catch_unwind(AssertUnwindSafe(|| call(&mut Buffers(&mut *server), raw.stream())));
-            let called = called.unwrap_or_else(|_| Err("a call on the device's thread failed".into()));
+            let failed_by = |panic: Box<dyn Any + Send>| {
+                Err(format!("a call on the device's thread failed: {}", message(&*panic)))
+            };
+            let called = called.unwrap_or_else(failed_by);
             let Err(reason) = called else { return };
             if let Ok(mut failed) = failed.lock() {
                 failed.get_or_insert(reason.clone());

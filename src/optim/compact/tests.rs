@@ -126,7 +126,7 @@ fn random_rounding_differs_from_tensor_to_tensor_and_not_from_run_to_run() {
         worker.submit(ids[0], loan, work).wait();
     };
     on_host(&p, Work::Adopt { elements: 5000, dtype: DType::F32 });
-    on_host(&g, Work::step(&size(3)));
+    on_host(&g, Work::step(&size(3)).expect("applied"));
     let mut bits = Vec::new();
     worker.visit(ids[0], &mut |name, kept| {
         if name.ends_with("bf16") {

@@ -170,14 +170,15 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// Why a folder has no file of weights, and what to do.
 pub fn no_weights(folder: &Path, weights: &str, index: &str) -> String {
+    if is_link(&folder.join(weights)) {
+        return lacks(folder, weights);
+    }
     let name = folder.display();
     let names = names(folder);
     let is_pickled = |name: &&String| {
         name.starts_with("pytorch_model") && (name.ends_with(".bin") || name.ends_with(".bin.index.json"))
     };
-    if !is_link(&folder.join(weights))
-        && let Some(pickled) = names.iter().find(is_pickled)
-    {
+    if let Some(pickled) = names.iter().find(is_pickled) {
         return format!(
             "{name} holds {pickled}, which can run code when it is read, and no {weights}. Convert it with transformers, and \
              only if you trust where it comes from:\n  from transformers import AutoModelForCausalLM\n  \
@@ -185,9 +186,8 @@ pub fn no_weights(folder: &Path, weights: &str, index: &str) -> String {
              model.save_pretrained(\"{name}\", safe_serialization=True)"
         );
     }
-    let shards: Vec<&String> =
-        names.iter().filter(|name| name.starts_with("model-") && name.ends_with(".safetensors")).collect();
-    if let (Some(first), false) = (shards.first(), is_link(&folder.join(weights))) {
+    let is_shard = |name: &&String| name.starts_with("model-") && name.ends_with(".safetensors");
+    if let Some(first) = names.iter().find(is_shard) {
         return format!(
             "{name} holds {first} without {index}, which says where each tensor is: download that file too"
         );

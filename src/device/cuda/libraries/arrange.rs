@@ -17,7 +17,7 @@ use super::links::Links;
 use super::nvrtc::Nvrtc;
 use super::places::{Place, prefixes};
 use super::{Library, driver, has_headers, headers, headers_version, probe};
-use crate::words::cache;
+use crate::words::{cache, text};
 
 /// Starts this program again if it then finds more of the libraries, and returns if not. Only `main` calls it, before
 /// anything else. Without a GPU nothing is done, unless `also_without_gpu`.
@@ -31,8 +31,8 @@ pub fn arrange(also_without_gpu: bool) {
         capabilities: (0..gpus).map(driver::compute_capability).collect(),
     });
     let links = missing(device.as_ref(), &here());
-    let folder = cache::folder().filter(|_| !links.is_empty());
-    let Some(folder) = folder.and_then(|cache| links.folder(&cache.join("libraries")).ok()) else { return };
+    let folder = folder_of_links().filter(|_| !links.is_empty());
+    let Some(folder) = folder.and_then(|folder| links.folder(&folder).ok()) else { return };
     let variables = links.variables(&folder, env::var_os("LD_LIBRARY_PATH").as_deref());
     if variables.iter().all(|(name, value)| env::var_os(name).as_ref() == Some(value)) {
         // It has been started again, and does not find them.
@@ -46,6 +46,21 @@ pub fn arrange(also_without_gpu: bool) {
     }
     // It returns only where it fails; what is missing is then refused when a device is opened.
     let _ = command.args(words).envs(variables).exec();
+}
+
+/// Below the folder for what a machine remembers; losing it costs only time.
+fn folder_of_links() -> Option<PathBuf> {
+    std::path::absolute(cache::folder("libraries")?).ok()
+}
+
+/// The command with which a shell gives other programs, as tests are, the links that this one has been started with; `None`
+/// where it has none.
+pub fn for_other_programs() -> Option<String> {
+    let own = folder_of_links()?;
+    let value = |name| env::var(name).ok().filter(|value| Path::new(value).starts_with(&own));
+    let set = ["LD_LIBRARY_PATH", "CUDA_PATH"].into_iter().filter_map(|name| Some((name, value(name)?)));
+    let set: Vec<String> = set.map(|(name, value)| format!(" {name}={}", text::argument(value))).collect();
+    (!set.is_empty()).then(|| format!("export{}", set.concat()))
 }
 
 fn here() -> Vec<Place> {
@@ -68,7 +83,11 @@ fn missing(devices: Option<&Devices>, places: &[Place]) -> Links {
             continue;
         }
         let found = by_version(library, devices);
-        let found = found.or_else(|| places.iter().find_map(|place| best(library, place, devices)));
+        let in_places = |devices| places.iter().find_map(|place| best(library, place, devices));
+        let found = found.or_else(|| in_places(devices));
+        // So that the refusal is about the one that is there.
+        let any = || in_places(None).filter(|_| library == Library::Nvrtc && library.loaded().is_none());
+        let found = found.or_else(any);
         links.libraries.extend(found.map(|path| (library, path)));
     }
     if headers().is_none() {

@@ -101,8 +101,8 @@ pub fn install((major, minor): (i32, i32), capability: (i32, i32)) -> String {
         }
     };
     format!(
-        "run `pip install {}` in the active Python environment, or install the CUDA toolkit {last} or an earlier one of \
-         CUDA 12 on and set CUDA_PATH to it; `runner devices` lists what is found",
+        "run `pip install {}` in the active Python environment, or install the CUDA toolkit {last} and set CUDA_PATH to \
+         it; `runner devices` lists what is found",
         packages.join(" ")
     )
 }

@@ -1,5 +1,6 @@
 //! [`table`]: the libraries that are here, for a user.
 
+use super::arrange::for_other_programs;
 use super::{HEADERS, Library, driver, headers, headers_version, probe};
 use crate::words::text;
 
@@ -24,12 +25,20 @@ fn name(library: Library) -> &'static str {
     }
 }
 
-/// A line for each library and for the headers: version, file, and what its absence costs.
+/// Headers that Burn's own products on tensor cores include besides.
+const TENSOR_CORES: [&str; 2] = ["crt/mma.h", "nv/target"];
+
+/// A line for each library and for the headers: version, file, and what its absence costs. Below it stands the command that
+/// shows them to other programs, where this one has made links.
 pub fn table() -> String {
     let [nvrtc, others @ ..] = Library::OPTIONAL;
     let mut lines = vec![line(Library::Driver), line(nvrtc), headers_line()];
     lines.extend(others.map(line));
-    text::wrapped_table(&["library", "version", "file", "without it"], lines)
+    let table = text::wrapped_table(&["library", "version", "file", "without it"], lines);
+    match for_other_programs() {
+        Some(command) => format!("{table}\n\nOther programs, such as the tests, find them after:\n{command}"),
+        None => table,
+    }
 }
 
 fn line(library: Library) -> Vec<String> {
@@ -53,8 +62,14 @@ fn headers_line() -> Vec<String> {
     let [version, file] = match headers() {
         None => ["not found".to_string(), format!("-, {} are needed", HEADERS.join(" and "))],
         Some(folder) => {
-            let version =
-                headers_version(&folder).map_or("-".into(), |(major, minor)| format!("{major}.{minor}"));
+            let version = headers_version(&folder);
+            let version = version.map_or("-".into(), |(major, minor)| format!("{major}.{minor}"));
+            let has =
+                |name: &str| [&folder, &folder.join("cccl")].iter().any(|root| root.join(name).is_file());
+            let version = match TENSOR_CORES.into_iter().filter(|name| !has(name)).collect::<Vec<_>>() {
+                lacking if lacking.is_empty() => version,
+                lacking => format!("{version}, without {}", text::and(lacking)),
+            };
             [version, folder.canonicalize().unwrap_or(folder).display().to_string()]
         }
     };
