@@ -190,7 +190,6 @@ fn without_rates_there_are_no_times_and_less_work_comes_first() {
     assert!(fitting.iter().all(|plan| plan.seconds().is_none() && plan.tokens_per_second().is_none()));
     assert!(fitting.iter().map(|plan| StepWork::of(&plan.cell)).is_sorted());
     let first = &fitting[0].cell;
-    println!("{:?}", first.settings());
     assert!(!first.offload.moves() && first.checkpoint.blocks == 0 && first.train.accumulation_steps == 1);
 }
 

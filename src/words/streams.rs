@@ -1,20 +1,19 @@
 //! Standard output and standard error. A reader that closes early, as `head` does, is no error.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
-use super::text::{on_terminal, printable};
+use super::text::on_terminal;
 
 /// Prints results to standard output, as whole lines.
 ///
 /// # Errors
 /// The system's, as on a full disk.
 pub fn print(text: impl Display) -> io::Result<()> {
-    let text = text.to_string();
-    // What a model writes may have carriage returns, which a file can hold.
-    let text = if io::stdout().is_terminal() { on_terminal(&text) } else { printable(&text) };
+    // Through a pipe too: behind `tee` or `less` is a terminal.
+    let text = on_terminal(&text.to_string());
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let mut out = io::stdout().lock();
     match write!(out, "{text}{end}").and_then(|()| out.flush()) {

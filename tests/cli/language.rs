@@ -124,9 +124,12 @@ fn damaged_weights_are_named() {
     let weights = folder.join("model.safetensors");
     let bytes = std::fs::read(&weights).unwrap();
     std::fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
-    place.runner(&["verify", "qwen2"]).exits(1).says(&["model.safetensors", "damaged"]);
+    place.runner(&["verify", "qwen2"]).exits(1).says(&["model.safetensors", "is cut short"]);
     std::fs::remove_file(&weights).unwrap();
-    place.runner(&["verify", "qwen2"]).exits(1).says(&["qwen2 holds no model.safetensors"]);
+    place
+        .runner(&["verify", "qwen2"])
+        .exits(1)
+        .says(&["qwen2 holds golden.safetensors, but no model.safetensors"]);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn virtual_tokens_are_saved_and_read_again() {
         place.write("other.toml", &recipe("trained", 1, "x").replace("tokens = 5", "tokens = 6"));
         place.runner(&["check", "other.toml"]).exits(2).says(&["num_virtual_tokens = 5, and this cell 6"]);
         let other = ["generate", &fixture("qwen2"), "--ids", "5", "--adapter", "trained"];
-        place.runner(&other).exits(1).says(&["of another model", "wrong shape: prompt_embeddings"]);
+        place.runner(&other).exits(1).says(&["does not fit the model", "wrong shape: prompt_embeddings"]);
     }
 }
 

@@ -125,6 +125,11 @@ impl Combination {
         self.has_compact_moments() && !self.is("strategy", "none")
     }
 
+    /// Whether blocks or their optimizer are on the host.
+    pub fn leaves_the_device(&self) -> bool {
+        !self.is("strategy", "none") || self.is("optimizer's place", "host")
+    }
+
     /// Whether the optimizer keeps moments in fewer than 32 bits.
     pub fn has_compact_moments(&self) -> bool {
         matches!(self.choice("optimizer"), "adamw8bit" | "adamw_bf16")

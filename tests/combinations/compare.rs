@@ -38,7 +38,7 @@ pub fn allowed(combination: &Combination) -> Allowed {
 }
 
 /// How many times as much as a flipped bit of one weight another order of additions may do, which rounds many numbers
-/// otherwise.
+/// otherwise. On a CPU 2.2 times has been seen.
 const OF_A_FLIP: f64 = 8.0;
 
 /// What another order of additions may do, of which no rounding is allowed more than `most`. `flipped`: the same steps as

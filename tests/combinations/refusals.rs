@@ -35,11 +35,6 @@ fn lacks(c: &Combination, operator: &str, has: bool) -> bool {
     c.is(operator, "plain") && !has
 }
 
-/// Whether blocks or their optimizer are on the host.
-pub fn leaves_the_device(c: &Combination) -> bool {
-    moves(c) || c.is("optimizer's place", "host")
-}
-
 /// What is mended without being refused: scalers of these came later, and are [drawn last](crate::draw::draw).
 pub const DRAWN_LAST: &str = "a scaler where blocks or the optimizer are on the host is drawn last";
 
@@ -197,7 +192,7 @@ pub const REFUSALS: &[Refusal] = &[
         |c| !c.is("scaler", "none") && !c.is("precision", "fp16"),
         "a gradient scaler has no effect",
     ),
-    refusal("scaler", |c| !c.is("scaler", "none") && leaves_the_device(c), DRAWN_LAST),
+    refusal("scaler", |c| !c.is("scaler", "none") && c.leaves_the_device(), DRAWN_LAST),
     refusal("tuning", |c| !c.is("tuning", "full") && swiglu(c), "`tuning` is for language models"),
     refusal(
         "tuning",

@@ -16,7 +16,7 @@ use miette::{IntoDiagnostic, Result, miette};
 use self::located::Located;
 use super::CheckArgs;
 use crate::advise::{AXES, Limits, Plan, Rates, advise, keeps, precisions, with_optimizer};
-use crate::device::Target;
+use crate::device::{Capability, Feature, Target};
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::Options;
 use crate::words::streams::print;
@@ -123,9 +123,18 @@ fn loaded(args: &AdviseArgs, target: &Target) -> Result<(Recipe, Option<String>)
         Err(lacks) => lacks,
     };
     match target.of_any_capability().filter(|_| !keeps_precision(args)).map(|any| load(&any)) {
-        Some(Ok(recipe)) => Ok((recipe, Some(lacks.to_string()))),
+        Some(Ok(mut recipe)) if recipe.cells.iter().all(|cell| has_kernels(target, cell)) => {
+            for cell in &mut recipe.cells {
+                cell.capability = target.capability(cell.device_id());
+            }
+            Ok((recipe, Some(lacks.to_string())))
+        }
         _ => Err(lacks.into()),
     }
+}
+
+fn has_kernels(target: &Target, cell: &Cell) -> bool {
+    Capability::may_have(target.capability(cell.device_id()), Feature::Kernels)
 }
 
 /// The position of the cell to advise on.

@@ -1,6 +1,5 @@
 //! Matrix products of Burn's CUDA tensors through cuBLASLt.
 
-mod alike;
 mod bias;
 mod view;
 
@@ -18,7 +17,6 @@ use super::blas::{Addresses, Blas, Epilogue, Fp32Math, Problem};
 use super::stream::Buffers;
 use super::{Gpu, empty, memory, writable};
 
-pub use alike::{Alike, lie_alike};
 pub use bias::matmul_bias;
 use view::{Matrix, Place};
 pub use view::{Operand, View};
@@ -68,7 +66,7 @@ impl Product {
     fn new(lhs: View, rhs: View, output: Output, math: Fp32Math) -> Self {
         let rank = lhs.operand.tensor.rank();
         assert_eq!(rank, rhs.operand.tensor.rank(), "matmul: both sides must have one rank");
-        let (lhs, rhs) = (Matrix::new(lhs.read()), Matrix::new(rhs.read()));
+        let (lhs, rhs) = (Matrix::new(lhs), Matrix::new(rhs));
         let (batch, dtype) = (lhs.place.batch, lhs.tensor.dtype);
         assert_eq!(batch, rhs.place.batch, "matmul: both sides must hold as many matrices");
         assert_eq!(dtype, rhs.tensor.dtype, "matmul: both sides must have one dtype");

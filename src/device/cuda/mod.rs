@@ -74,7 +74,7 @@ pub use loss::{Part, losses_and_gradients};
 pub use lowered::{capability, require_capability, shared_memory};
 use many::copy;
 pub use many::{Moments, TOGETHER, adamw, add, cast, parts_of_squares, squares};
-pub use matmul::{Alike, Operand, Output, View, has_blas, lie_alike, matmul, matmul_bias};
+pub use matmul::{Operand, Output, View, has_blas, matmul, matmul_bias};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
 pub use mirror::CudaMirror;

@@ -8,7 +8,6 @@ use burn::tensor::DType;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::alike::{alignment, as_read};
 use crate::device::cuda::blas::Layout;
 
 /// One side of a product, or its transpose: a matrix [rows, columns] or a batch of them
@@ -52,12 +51,6 @@ impl View {
     #[must_use]
     pub fn columns(mut self, columns: Range<usize>) -> Self {
         self.columns = Some(columns);
-        self
-    }
-
-    /// As a product reads it.
-    pub(super) fn read(mut self) -> Self {
-        self.operand.tensor = as_read(self.operand.tensor);
         self
     }
 }
@@ -185,38 +178,7 @@ impl Place {
             stride: self.stride,
             batch_stride: self.batch_stride,
             transposed: self.transposed,
-            alignment: alignment(1 << zeros, self.dtype),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::lie_alike;
-    use super::*;
-
-    /// A weight of 16 bits that lies alone, and the same in a slot, where its first element is an odd one.
-    #[test]
-    fn layouts_are_equal_where_tensors_lie_alike() {
-        for (dtype, element) in [(DType::F16, 2), (DType::F32, 4)] {
-            let place = |offset| Place {
-                dtype,
-                offset,
-                rows: 40,
-                columns: 24,
-                stride: 24,
-                batch: 1,
-                batch_stride: 0,
-                transposed: false,
-            };
-            let layouts = || [place(0), place(13)].map(|place| place.layout(1 << 20));
-            let alignments = || layouts().map(|layout| layout.alignment);
-            assert_eq!(alignments(), [256, element]);
-            let alike = lie_alike();
-            let [alone, in_slot] = layouts();
-            assert_eq!((alone, alone.alignment), (in_slot, element));
-            drop(alike);
-            assert_eq!(alignments(), [256, element]);
+            alignment: 1 << zeros,
         }
     }
 }
