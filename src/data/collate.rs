@@ -77,7 +77,7 @@ impl Collator {
     fn rows(&self, samples: &[Sample], width: usize) -> Collated {
         let mut batch = Collated { rows: samples.len(), width, ..Collated::default() };
         for sample in samples {
-            batch.append(&sample.tokens, (sample.prompt, sample.class), sample.cut);
+            batch.append(&sample.tokens, (sample.prompt, sample.last_label), sample.cut);
             batch.pad(self.samples.padding(), sample.tokens.len()..width);
         }
         batch
@@ -96,8 +96,8 @@ impl Collator {
             let length = sample.tokens.len().min(width - start);
             let cut = sample.cut + sample.tokens.len() - length;
             // What is cut has not been read whole.
-            let class = sample.class.filter(|_| length == sample.tokens.len());
-            batch.append(&sample.tokens[..length], (sample.prompt, class), cut);
+            let last_label = sample.last_label.filter(|_| length == sample.tokens.len());
+            batch.append(&sample.tokens[..length], (sample.prompt, last_label), cut);
             mark(length);
         }
         let start = batch.ids.len();
@@ -169,14 +169,14 @@ impl Collated {
         all
     }
 
-    /// `prompt`: how many of the first tokens are given; `class`: what the last one predicts.
-    fn append(&mut self, tokens: &[u32], (prompt, class): (usize, Option<u32>), cut: usize) {
+    /// `prompt`: how many of the first tokens are given; `last_label`: what the last one predicts.
+    fn append(&mut self, tokens: &[u32], (prompt, last_label): (usize, Option<u32>), cut: usize) {
         self.ids.extend(tokens.iter().map(|id| *id as i32));
         self.positions.extend(0..tokens.len() as i32);
         let label = |(i, id): (usize, &u32)| if i < prompt { NO_LABEL } else { *id as i32 };
         self.first_labels.push(tokens.first().map_or(NO_LABEL, |id| label((0, id))));
         self.labels.extend(tokens.iter().enumerate().skip(1).map(label));
-        let last = class.map_or(NO_LABEL, |class| class as i32);
+        let last = last_label.map_or(NO_LABEL, |label| label as i32);
         self.labels.extend((!tokens.is_empty()).then_some(last));
         let length = tokens.len() as u64;
         self.counts.samples += 1;

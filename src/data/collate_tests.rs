@@ -40,7 +40,7 @@ fn rows_are_filled_up_and_predict_nothing_there() {
     assert_eq!(self::collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().width, 5);
 }
 
-/// Prompts of two, none and four tokens; three tokens to learn behind each, with the end.
+/// Prompts of two, none and four tokens; two tokens to learn behind each, and the end, which is a label alone.
 #[test]
 fn a_prompt_has_no_labels_however_samples_are_batched() {
     let text = |prompt: &str| Prompted { prompt: prompt.into(), completion: "xy".into() };
@@ -57,18 +57,22 @@ fn a_prompt_has_no_labels_however_samples_are_batched() {
     let [x, y] = ["x", "y"].map(|letter| tokenizer.encode(letter).unwrap()[0] as i32);
     let (end, no) = (tokenizer.eos().unwrap() as i32, NO_LABEL);
     let rows = collator(Sampler::Standard(Standard {})).collate(&[0, 1]).unwrap();
-    assert_eq!(rows.labels, [no, x, y, end, no, y, end, no, no, no]);
+    assert_eq!(rows.labels, [no, x, y, end, y, end, no, no]);
+    assert_eq!((rows.width, rows.counts.tokens, rows.counts.padding), (4, 6, 2));
     assert_eq!(
         collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().labels,
         [no, x, y, end, no, no, no]
     );
     let balanced = collator(Sampler::Balanced(Balanced { k: 4 })).collate(&[1]).unwrap();
-    assert_eq!(balanced.labels, [y, end, no]);
-    // The last sample's seven tokens are cut to six.
+    assert_eq!(balanced.labels, [y, end]);
     let packed = collator(Sampler::Packed(Packed::default())).collate(&[0, 1, 2]).unwrap();
-    assert_eq!(packed.labels, [no, x, y, end, no, y, end, no, no, no, no, x, y, no]);
-    assert_eq!((packed.counts.cut, packed.counted()), (1, 7));
-    assert_eq!(packed.seen()[8..], [true, true, true, true, true, false]);
+    assert_eq!(packed.labels[..12], [no, x, y, end, y, end, no, no, no, x, y, end]);
+    assert_eq!((packed.counts.cut, packed.counts.padding, packed.counted()), (0, 2, 8));
+    // Of the last sample's four tokens two fit: what they predict is given, or cut.
+    let packed = collator(Sampler::Packed(Packed::default())).collate(&[0, 2, 1, 0]).unwrap();
+    assert_eq!(packed.labels[10..], [y, end, no, no]);
+    assert_eq!((packed.counts.cut, packed.counted()), (2, 8));
+    assert_eq!(packed.seen()[10..], [true, true, false, false]);
 }
 
 #[test]

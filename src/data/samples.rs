@@ -53,8 +53,17 @@ enum Content {
         lengths: Vec<usize>,
         tokenizer: Box<Tokenizer>,
         /// Behind every text.
-        end: u32,
+        end: End,
     },
+}
+
+/// What the token behind a text is.
+#[derive(Clone, Copy)]
+enum End {
+    /// A token of the sample, as between the texts of blocks.
+    Token(u32),
+    /// The label of the last token alone: nothing follows an answer, and so its end is not computed.
+    Label(u32),
 }
 
 /// Where a sample ends among the tokens of all, and how many of its own are its prompt.
@@ -62,7 +71,7 @@ enum Content {
 struct Place {
     end: usize,
     prompt: usize,
-    class: Option<u32>,
+    last_label: Option<u32>,
 }
 
 /// The tokens of a sample, at most `max_length`, and how many more it had.
@@ -70,8 +79,8 @@ pub struct Sample<'a> {
     pub tokens: Cow<'a, [u32]>,
     /// How many of them, or of all, are given: none of these is predicted.
     pub prompt: usize,
-    /// What the last token predicts, where that is a class.
-    pub class: Option<u32>,
+    /// What the last token predicts where no token follows: a class, or the end of an answer.
+    pub last_label: Option<u32>,
     pub cut: usize,
 }
 
@@ -93,10 +102,11 @@ impl Samples {
         }
         let alone = |completion| Prompted { prompt: String::new(), completion };
         let texts = texts.into_iter().map(alone).collect();
-        Self::build(texts, tokenizer, tokenizer.end_of_text()?, max_length, tokenize)
+        Self::build(texts, tokenizer, End::Token(tokenizer.end_of_text()?), max_length, tokenize)
     }
 
-    /// Each prompt with its completion is a sequence that the tokenizer's end token ends, cut to `max_length` tokens.
+    /// Each prompt with its completion is a sequence whose last token predicts the tokenizer's end token, cut to
+    /// `max_length` tokens.
     ///
     /// # Errors
     /// A tokenizer without an end token, a prompt that leaves nothing of its completion, and text that the
@@ -107,30 +117,30 @@ impl Samples {
         max_length: usize,
         tokenize: Tokenize,
     ) -> Result<Self, DataError> {
-        Self::build(texts, tokenizer, tokenizer.require_eos()?, max_length, tokenize)
+        Self::build(texts, tokenizer, End::Label(tokenizer.require_eos()?), max_length, tokenize)
     }
 
     fn build(
         texts: Vec<Prompted>,
         tokenizer: &Tokenizer,
-        end: u32,
+        end: End,
         max_length: usize,
         tokenize: Tokenize,
     ) -> Result<Self, DataError> {
-        let encoded: Vec<(Vec<u32>, usize)> =
+        let encoded: Vec<Encoded> =
             texts.par_iter().map(|text| encode(text, tokenizer, end)).collect::<Result<_, _>>()?;
-        if let Some(i) = encoded.iter().position(|(_, prompt)| *prompt >= max_length) {
+        if let Some(i) = encoded.iter().position(|text| text.prompt >= max_length) {
             return Err(DataError::new(format!(
                 "the prompt \"{}\" has {} tokens, and train.seq_len = {max_length} leaves nothing of its answer to \
                  learn; make train.seq_len larger",
                 task::beginning(&texts[i].prompt),
-                encoded[i].1
+                encoded[i].prompt
             )));
         }
         let content = match tokenize {
             // The lengths alone are kept: how large a batch can be follows from them.
             Tokenize::EveryStep => Content::Texts {
-                lengths: encoded.iter().map(|(text, _)| text.len()).collect(),
+                lengths: encoded.iter().map(|text| text.tokens.len()).collect(),
                 texts,
                 tokenizer: Box::new(tokenizer.clone()),
                 end,
@@ -140,7 +150,8 @@ impl Samples {
                 Content::Tokens { tokens, places }
             }
         };
-        Ok(Self { content, padding: end, max_length })
+        let (End::Token(padding) | End::Label(padding)) = end;
+        Ok(Self { content, padding, max_length })
     }
 
     /// Prompts alone, whose last tokens predict their classes.
@@ -162,9 +173,9 @@ impl Samples {
                     prompt.len()
                 )));
             }
-            let class = Some(text.completion.parse().expect("the completion is a class"));
+            let last_label = Some(text.completion.parse().expect("the completion is a class"));
             tokens.extend(&prompt);
-            places.push(Place { end: tokens.len(), prompt: prompt.len(), class });
+            places.push(Place { end: tokens.len(), prompt: prompt.len(), last_label });
         }
         let content = Content::Tokens { tokens, places };
         Ok(Self { content, padding: tokenizer.require_eos()?, max_length })
@@ -176,9 +187,11 @@ impl Samples {
     /// As [`Samples::blocks`], and when the vocabulary cannot express a text.
     pub fn joined(texts: &[String], tokenizer: &Tokenizer, length: usize) -> Result<Self, DataError> {
         let end = tokenizer.end_of_text()?;
-        let encoded: Vec<(Vec<u32>, usize)> =
-            texts.par_iter().map(|text| tokenizer.sequence("", text, end)).collect::<Result<_, _>>()?;
-        Self::blocks(join(encoded).0, length)
+        let encoded: Vec<Vec<u32>> = texts
+            .par_iter()
+            .map(|text| tokenizer.sequence("", text, end).map(|(tokens, _)| tokens))
+            .collect::<Result<_, _>>()?;
+        Self::blocks(encoded.concat(), length)
     }
 
     /// Blocks of `length` tokens, one after the other. What is left over after the last whole block is
@@ -196,7 +209,8 @@ impl Samples {
         }
         let count = tokens.len() / length;
         tokens.truncate(count * length);
-        let places = (1..=count).map(|block| Place { end: block * length, prompt: 0, class: None }).collect();
+        let place = |block| Place { end: block * length, prompt: 0, last_label: None };
+        let places = (1..=count).map(place).collect();
         // No block is filled up.
         Ok(Self { content: Content::Tokens { tokens, places }, padding: 0, max_length: length })
     }
@@ -233,36 +247,50 @@ impl Samples {
     /// # Panics
     /// When there is no such sample.
     pub fn get(&self, index: usize) -> Result<Sample<'_>, DataError> {
-        let (tokens, prompt, class, length): (Cow<[u32]>, usize, Option<u32>, usize) = match &self.content {
-            Content::Tokens { tokens, places } => {
-                let Place { end, prompt, class } = places[index];
-                let start = if index == 0 { 0 } else { places[index - 1].end };
-                let length = end - start;
-                (Cow::from(&tokens[start..][..length.min(self.max_length)]), prompt, class, length)
-            }
-            Content::Texts { texts, tokenizer, end, .. } => {
-                let (mut tokens, prompt) = encode(&texts[index], tokenizer, *end)?;
-                let length = tokens.len();
-                tokens.truncate(self.max_length);
-                (tokens.into(), prompt, None, length)
-            }
-        };
+        let (tokens, prompt, last_label, length): (Cow<[u32]>, usize, Option<u32>, usize) =
+            match &self.content {
+                Content::Tokens { tokens, places } => {
+                    let Place { end, prompt, last_label } = places[index];
+                    let start = if index == 0 { 0 } else { places[index - 1].end };
+                    let length = end - start;
+                    (Cow::from(&tokens[start..][..length.min(self.max_length)]), prompt, last_label, length)
+                }
+                Content::Texts { texts, tokenizer, end, .. } => {
+                    let Encoded { mut tokens, prompt, last_label } = encode(&texts[index], tokenizer, *end)?;
+                    let length = tokens.len();
+                    tokens.truncate(self.max_length);
+                    (tokens.into(), prompt, last_label, length)
+                }
+            };
         let cut = length - tokens.len();
-        Ok(Sample { tokens, prompt, class, cut })
+        // The last token of what is left is not that of the whole.
+        Ok(Sample { tokens, prompt, last_label: last_label.filter(|_| cut == 0), cut })
     }
 }
 
-/// The tokens of a whole sample, and how many of them are its prompt.
-fn encode(text: &Prompted, tokenizer: &Tokenizer, end: u32) -> Result<(Vec<u32>, usize), DataError> {
-    tokenizer.sequence(&text.prompt, &text.completion, end)
+/// A whole sample.
+struct Encoded {
+    tokens: Vec<u32>,
+    prompt: usize,
+    last_label: Option<u32>,
 }
 
-/// The tokens of all samples, and where each one ends. With each sample comes the length of its prompt.
-fn join(samples: Vec<(Vec<u32>, usize)>) -> (Vec<u32>, Vec<Place>) {
+fn encode(text: &Prompted, tokenizer: &Tokenizer, end: End) -> Result<Encoded, DataError> {
+    let (End::Token(token) | End::Label(token)) = end;
+    let (mut tokens, prompt) = tokenizer.sequence(&text.prompt, &text.completion, token)?;
+    let last_label = match end {
+        End::Token(_) => None,
+        End::Label(_) => tokens.pop(),
+    };
+    Ok(Encoded { tokens, prompt, last_label })
+}
+
+/// The tokens of all samples, and where each one ends.
+fn join(samples: Vec<Encoded>) -> (Vec<u32>, Vec<Place>) {
     let (mut tokens, mut places) = (Vec::new(), Vec::new());
-    for (sample, prompt) in samples {
-        tokens.extend(sample);
-        places.push(Place { end: tokens.len(), prompt, class: None });
+    for sample in samples {
+        tokens.extend(sample.tokens);
+        places.push(Place { end: tokens.len(), prompt: sample.prompt, last_label: sample.last_label });
     }
     (tokens, places)
 }

@@ -44,12 +44,15 @@ fn a_prompt_is_given_and_must_leave_something_to_learn() {
     let text = |prompt: &str| Prompted { prompt: prompt.into(), completion: "de".into() };
     let tokenizer = Tokenizer::train(&[], 257).unwrap();
     for tokenize in [Tokenize::Once, Tokenize::EveryStep] {
-        let samples = Samples::prompted(vec![text("abc"), text("a")], &tokenizer, 5, tokenize).unwrap();
-        assert_eq!(samples.lengths(), [5, 4]);
-        let [first, second] = [0, 1].map(|i| samples.get(i).unwrap());
-        assert_eq!((first.prompt, first.cut, second.prompt, second.cut), (3, 1, 1, 0));
-        assert_eq!(second.tokens[1..3], first.tokens[3..]);
-        assert_eq!(second.tokens[3], tokenizer.eos().unwrap());
+        let samples =
+            Samples::prompted(["abc", "a", "abcd"].map(text).to_vec(), &tokenizer, 5, tokenize).unwrap();
+        // The end token is what the last token of a whole sample predicts.
+        assert_eq!(samples.lengths(), [5, 3, 5]);
+        let [first, second, third] = [0, 1, 2].map(|i| samples.get(i).unwrap());
+        assert_eq!((first.prompt, first.cut, first.last_label), (3, 0, tokenizer.eos()));
+        assert_eq!((second.prompt, second.cut, second.last_label), (1, 0, tokenizer.eos()));
+        assert_eq!(second.tokens[1..], first.tokens[3..]);
+        assert_eq!((third.tokens.len(), third.cut, third.last_label), (5, 1, None));
     }
     let message =
         Samples::prompted(vec![text("abcde")], &tokenizer, 5, Tokenize::Once).err().unwrap().to_string();

@@ -30,7 +30,7 @@ fn base_and_fine_tuned(place: &Place, run: impl Fn(&[&str]) -> Ended) -> [Value;
     run(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
     let base = place.rows().remove(0);
     std::fs::remove_dir_all(place.path().join("results")).unwrap();
-    place.write("recipe.toml", &recipe("lora_sums.toml", 450));
+    place.write("recipe.toml", &recipe("lora_sums.toml", 800));
     run(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
     let tuned = place.rows().remove(0);
     for row in [&base, &tuned] {
