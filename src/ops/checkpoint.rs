@@ -6,7 +6,7 @@ use burn::tensor::{Gradients, Tensor};
 use super::function::custom;
 use crate::ops::autocast::{autocast, region};
 
-/// y = f(x), which keeps x alone: `recompute` is f on a fresh leaf, run when the gradient of y
+/// y = f(x), which keeps x alone: `recompute` is f on the [`entrance`] of a fresh leaf, run when the gradient of y
 /// arrives. Parameters that `recompute` uses must be leaves of its own; `gradients` then gets what
 /// backward left for them. It runs in forward's autocast region. No tensor of the graph around this
 /// operator may be used inside: backward would wait for itself.
@@ -24,7 +24,7 @@ pub fn checkpoint<const D: usize, State>(
             let x = x.autodiff().require_grad();
             let (y, state) = {
                 let _region = autocast(region);
-                recompute(x.clone())
+                recompute(entrance(x.clone()))
             };
             let mut found = differentiate(y, gradient);
             let dx = x.grad_remove(&mut found);
@@ -32,6 +32,15 @@ pub fn checkpoint<const D: usize, State>(
             [dx.map(Tensor::into_dispatch)]
         };
         (y, backward)
+    })
+}
+
+/// The values of a leaf as the result of an operator, for a part of a network in a graph of its own. Operators add to the
+/// gradient of a result in their kernels, with the roundings that they have in the whole network's graph; the gradients of a
+/// leaf are summed by Burn, apart.
+pub fn entrance<const D: usize>(leaf: Tensor<D>) -> Tensor<D> {
+    custom(None, [leaf.into_dispatch()], |[x]| {
+        (Tensor::from_dispatch(x), |gradient: Tensor<D>, _: [bool; 1]| [Some(gradient.into_dispatch())])
     })
 }
 

@@ -7,7 +7,7 @@ use super::stage::gradients;
 use crate::model::{Network, Output, Part, Parts};
 use crate::ops::autocast::autocast;
 use crate::ops::backend::outside;
-use crate::ops::checkpoint::differentiate;
+use crate::ops::checkpoint::{differentiate, entrance};
 
 /// The stages of a cell's network.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Division {
         let (y, kept) = if part.is_recomputed {
             (network.valid().part(part, batch, x), None)
         } else {
-            let y = network.part(part, batch, leaf.clone());
+            let y = network.part(part, batch, leaf.clone().map(entrance));
             (y.clone(), Some(y))
         };
         let y = match y {
@@ -78,7 +78,7 @@ impl Division {
     ) -> (Gradients, Option<Tensor<2>>, Option<N>) {
         let y = y.unwrap_or_else(|| {
             let _region = autocast(self.region);
-            own.as_ref().unwrap_or(network).part(part, batch, x.clone())
+            own.as_ref().unwrap_or(network).part(part, batch, x.clone().map(entrance))
         });
         let mut found = match (y, dy) {
             (Output::Loss(loss), _) => gradients(loss, scale),

@@ -125,14 +125,6 @@ pub fn as_near(ours: &Change, reference: &Change, exact: &Change, allowed: Allow
     Ok(())
 }
 
-/// The matrix whose changes differ most by their bound, and how far they are from each other.
-pub fn furthest(ours: &Change, reference: &Change, allowed: Allowed) -> Result<String, String> {
-    let differences = differences(ours, reference, allowed)?;
-    let furthest =
-        differences.iter().max_by(|a, b| (a.distance / a.bound).total_cmp(&(b.distance / b.bound)));
-    Ok(furthest.map_or("none".into(), |d| format!("{} by {:.1e} of itself", d.name, d.distance / d.scale)))
-}
-
 /// How far the change of a weight matrix is from the reference's, as root mean squares.
 struct Difference {
     name: String,

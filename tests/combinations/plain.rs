@@ -7,7 +7,7 @@ use std::rc::Rc;
 use runner::train::{Change, Damage, change};
 
 use crate::combination::Combination;
-use crate::compare::{self, Allowed, other_order, within_rounding};
+use crate::compare::{self, Allowed, other_order};
 
 /// The changes of the plain ways, which many combinations share.
 pub struct Plain {
@@ -39,17 +39,6 @@ impl Plain {
         let order = other_order(&flipped, change, allowed)?;
         self.other_orders.insert(combination.clone(), order);
         Ok(order)
-    }
-
-    /// What is wrong with a combination on a GPU whose bits are not those of the same at rest.
-    pub fn with_other_bits(
-        &mut self,
-        combination: &Combination,
-        [ours, reference]: [&Change; 2],
-    ) -> Result<(), String> {
-        let furthest = compare::furthest(ours, reference, compare::allowed(combination))?;
-        eprintln!("other bits, {furthest}: {combination}");
-        within_rounding(ours, reference, self.other_order(&combination.at_rest(), reference)?)
     }
 }
 

@@ -4,7 +4,7 @@
 use burn::tensor::Tensor;
 
 use super::Movement;
-use crate::ops::checkpoint::differentiate;
+use crate::ops::checkpoint::{differentiate, entrance};
 use crate::ops::function::custom;
 use crate::ops::name::OperatorName;
 use crate::residence::engine::Pass;
@@ -32,7 +32,7 @@ pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Comput
         let backward = move |gradient: Tensor<2>, _: [bool; 1]| {
             let leaves = Leaves::new(&blocks, block, Pass::Backward);
             let x = blocks.engine().restore(block, input).autodiff().require_grad();
-            let y = compute(block, &leaves.source(), x.clone());
+            let y = compute(block, &leaves.source(), entrance(x.clone()));
             let mut found = differentiate(y, gradient);
             let dx = x.grad_remove(&mut found);
             leaves.end(&mut found);

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use crate::ops::checkpoint::differentiate;
+use crate::ops::checkpoint::{differentiate, entrance};
 use crate::ops::function::custom;
 use crate::ops::name::OperatorName;
 use crate::residence::engine::Pass;
@@ -15,7 +15,7 @@ pub fn resident(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: &Comput
     custom(OperatorName::Offload, [x.into_dispatch()], |[x]| {
         let x = Tensor::<2>::from_dispatch(x).autodiff().require_grad();
         let leaves = Leaves::new(blocks, block, Pass::Forward);
-        let y = compute(block, &leaves.source(), x.clone());
+        let y = compute(block, &leaves.source(), entrance(x.clone()));
         blocks.engine().leave(block);
         let (result, blocks) = (y.clone().inner(), blocks.clone());
         let backward = move |gradient: Tensor<2>, _: [bool; 1]| {
