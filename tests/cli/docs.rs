@@ -1,6 +1,7 @@
 //! The README and the documents that it leads to: length, links, paths and the recipe that they show.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use walkdir::WalkDir;
 
@@ -55,6 +56,54 @@ fn links_and_paths_lead_somewhere() {
     }
     assert!(lost.is_empty(), "{}", lost.join("\n"));
     assert!(documents.len() > 15 && followed > 100, "{followed} in {}", documents.len());
+}
+
+/// The files below results/ that git tracks, from the top of the repository. None without git or outside of a clone.
+fn tracked_results() -> Vec<PathBuf> {
+    let listed = Command::new("git").args(["ls-files", "-z", "results"]).current_dir(ROOT).output();
+    let names =
+        listed.map(|output| String::from_utf8(output.stdout).expect("names in UTF-8")).unwrap_or_default();
+    names.split_terminator('\0').map(PathBuf::from).collect()
+}
+
+/// results/slim.sh takes out of git what makes this fail.
+#[test]
+fn committed_results_are_small() {
+    let tracked = tracked_results();
+    let sizes = tracked.iter().filter_map(|path| Path::new(ROOT).join(path).metadata().ok());
+    let megabytes = sizes.map(|file| file.len()).sum::<u64>() as f64 / 1e6;
+    assert!(megabytes <= 20.0, "{megabytes:.1} MB below results/");
+    let pdfs = tracked.iter().filter(|path| path.extension().is_some_and(|ending| ending == "pdf")).count();
+    assert!(pdfs <= 6, "{pdfs} PDFs below results/");
+}
+
+/// A file that lies in the working tree alone would be a dead link for everybody else.
+#[test]
+fn links_into_results_lead_to_committed_files() {
+    let (tracked, root) = (tracked_results(), Path::new(ROOT).canonicalize().expect("the root"));
+    let mut dead = Vec::new();
+    for document in documents().iter().filter(|_| !tracked.is_empty()) {
+        let folder = document.parent().expect("a file lies in a folder");
+        for target in links(&read(document)).filter_map(|link| folder.join(link).canonicalize().ok()) {
+            let target = target.strip_prefix(&root).expect("links stay in the repository");
+            if target.starts_with("results") && !tracked.iter().any(|path| path.starts_with(target)) {
+                dead.push(format!("{}: {}", document.display(), target.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "not committed:\n{}", dead.join("\n"));
+}
+
+/// results/README.md is the index: it names every folder.
+#[test]
+fn the_index_of_results_is_complete() {
+    let index = read(&Path::new(ROOT).join("results/README.md"));
+    for entry in Path::new(ROOT).join("results").read_dir().expect("results") {
+        let folder = entry.expect("an entry").path();
+        let name = folder.file_name().expect("a name").to_str().expect("UTF-8").to_string();
+        let is_listed = links(&index).any(|link| link.split('/').next() == Some(&name));
+        assert!(folder.is_file() || is_listed, "results/README.md has no line for {name}");
+    }
 }
 
 #[test]
@@ -128,8 +177,10 @@ fn measured(folder: &Path, unit: &str) -> Vec<f64> {
 #[test]
 fn every_figure_is_of_a_committed_row() {
     let (mut checked, mut wrong) = (0, Vec::new());
-    let docs = documents().into_iter().filter(|path| !path.starts_with(Path::new(ROOT).join("results")));
-    for document in docs {
+    let results = Path::new(ROOT).join("results");
+    let is_index = |path: &Path| path == results.join("README.md");
+    let is_read = |path: &PathBuf| is_index(path) || !path.starts_with(&results);
+    for document in documents().into_iter().filter(is_read) {
         let text = read(&document);
         let folder = document.parent().expect("a file lies in a folder");
         let mut sources: Vec<PathBuf> = Vec::new();
