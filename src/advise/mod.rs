@@ -2,6 +2,7 @@
 //! and a model of time, before anything runs. Without the rates of the device nothing is said of time, and less work comes first.
 
 mod launches;
+mod moved;
 mod precisions;
 mod rates;
 mod space;
@@ -15,7 +16,7 @@ pub use launches::from_launch_to_launch;
 pub use precisions::{is_unscaled, precisions};
 pub use rates::Rates;
 pub use space::{AXES, candidates, keeps, with_optimizer};
-pub use time::{StepTime, step_time, with_launches};
+pub use time::{StepTime, launching, step_time, with_launches};
 
 use crate::device::Target;
 use crate::measure::Estimate;

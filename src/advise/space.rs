@@ -52,6 +52,8 @@ pub fn with_optimizer(cell: &Cell, kind: &str) -> Option<Cell> {
 /// or sections, that stay as they are.
 pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
     let keeps = |axis: &str| kept.iter().any(|kept| keeps(kept, axis));
+    // What is kept may be what follows from the other keys.
+    let follows = keeps("train.graph") && cell.train.graph == cell.is_recorded_by_default();
     let all = iproduct!(
         precisions(cell, target, keeps("precision")),
         levels(cell, keeps("checkpoint.level")),
@@ -65,6 +67,9 @@ pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
         (candidate.checkpoint.level, candidate.checkpoint.blocks) = (level, blocks);
         (candidate.train.batch_size, candidate.train.accumulation_steps) = (batch_size, accumulation_steps);
         candidate.train.graph = graph;
+        if follows {
+            candidate.train.graph = candidate.is_recorded_by_default();
+        }
         if graph {
             candidate.measure.warmup = cell.measure.warmup.max(WARMUP_OF_A_GRAPH);
         }

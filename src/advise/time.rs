@@ -12,12 +12,13 @@
 use strum::VariantArray;
 
 use super::Rates;
+use super::moved::{copies, exposed_update};
 use crate::measure::Phase;
 use crate::ops::cost::{Work, Works};
 use crate::ops::kernels::adamw::TOGETHER;
 use crate::ops::name::OperatorName;
 use crate::recipe::Cell;
-use crate::residence::{Copies, Memory, Strategy};
+use crate::residence::Strategy;
 use crate::words::{Compute, DeviceId};
 
 /// The share of the rate of large products that a network's products reach: in the types of tensor cores, fitted to
@@ -39,8 +40,6 @@ const RAMP: f64 = 4e-6;
 /// The same in a CUDA graph, where the next kernel is ready when one ends; fitted to the recorded steps in `results/strong` and
 /// `results/gpt2_large_11gib`.
 const RAMP_OF_A_GRAPH: f64 = 2.5e-6;
-/// Bytes that a file on an SSD gives or takes a second.
-const DISK: f64 = 2e9;
 
 /// Seconds of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -65,16 +64,12 @@ impl StepTime {
 /// The predicted seconds of a cell's step on a device with these rates.
 pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
     let model = Model { cell, rates, works: cell.works() };
-    let forward = model.phase(Phase::Forward, model.casts() + model.unpacked(1));
-    let again = if cell.checkpoint.blocks > 0 || cell.offload.moves() { 2 } else { 1 };
-    let backward = model.phase(Phase::Backward, model.sums() + model.unpacked(again));
-    let optimizer = model.phase(Phase::Optimizer, model.norm());
+    let [forward, backward, optimizer] = model.phases();
     let [to_forward, to_backward] = copies(cell, rates);
     let [with_forward, with_backward] = [forward.with(to_forward, cell), backward.with(to_backward, cell)];
     let update = exposed_update(cell, rates, with_backward / cell.train.accumulation_steps as f64);
     let busy = with_forward + with_backward + optimizer.device;
-    // The host launches a graph of forward and backward by one call.
-    let host = optimizer.host + if cell.train.graph { 0.0 } else { forward.host + backward.host };
+    let host = model.launching([forward, backward, optimizer]);
     StepTime {
         forward: with_forward,
         backward: with_backward,
@@ -86,6 +81,12 @@ pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
             DeviceId::Cuda(_) => (host - busy).max(0.0),
         },
     }
+}
+
+/// Seconds of the host for the launches of a step.
+pub fn launching(cell: &Cell, rates: &Rates) -> f64 {
+    let model = Model { cell, rates, works: cell.works() };
+    model.launching(model.phases())
 }
 
 /// How many times as long a step takes if its host takes `times` as long for a launch. Hosts of one kind of GPU differ by a
@@ -110,6 +111,21 @@ struct Busy {
 }
 
 impl Model<'_> {
+    /// Forward, backward and update.
+    fn phases(&self) -> [Busy; 3] {
+        let again = if self.cell.checkpoint.blocks > 0 || self.cell.offload.moves() { 2 } else { 1 };
+        [
+            self.phase(Phase::Forward, self.casts() + self.unpacked(1)),
+            self.phase(Phase::Backward, self.sums() + self.unpacked(again)),
+            self.phase(Phase::Optimizer, self.norm()),
+        ]
+    }
+
+    /// The host launches a graph of forward and backward by one call.
+    fn launching(&self, [forward, backward, optimizer]: [Busy; 3]) -> f64 {
+        optimizer.host + if self.cell.train.graph { 0.0 } else { forward.host + backward.host }
+    }
+
     /// A cast reads a weight as it is stored and writes it narrow, once in a step or in each micro-batch, as in a graph of one.
     fn casts(&self) -> Work {
         let Cell { precision, train, .. } = self.cell;
@@ -208,87 +224,5 @@ impl Busy {
             _ if waits && cell.device_id() != DeviceId::Cpu => self.device + self.host + copies,
             _ => self.device + copies,
         }
-    }
-}
-
-/// Seconds of the copies of blocks, their gradients and their inputs in forward and in backward.
-fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
-    if !cell.offload.moves() {
-        return [0.0, 0.0];
-    }
-    let operators = cell.operators();
-    let layers = operators.blocks;
-    let steps = cell.train.accumulation_steps;
-    let block = operators.block_weights();
-    let [to_device, to_host, _] = bus(rates);
-    let bytes = |blocks: usize, each: u64| blocks as f64 * each as f64;
-    if !cell.train.mode.trains() {
-        return [bytes(steps * cell.offload.fewest_copies_of_a_forward(layers), block) / to_device, 0.0];
-    }
-    let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
-        operators.fewest_copies(&cell.workload());
-    let gradients = operators.block_trained() * cell.precision.stored_bytes();
-    let moving = layers - cell.offload.resident_blocks.count(layers);
-    let inputs = match cell.offload.activations {
-        Memory::Device => 0,
-        Memory::Host => moving * steps * operators.block.first().map_or(0, |cost| cost.input) as usize,
-    } as f64;
-    let forward = (bytes(forward_to_device, block) / to_device).max(inputs / to_host);
-    let back_in = bytes(backward_to_device, block) + bytes(gradients_to_device, gradients) + inputs;
-    [forward, crossed(cell, rates, [back_in, bytes(gradients_to_host, gradients)])]
-}
-
-/// Seconds of copies of so many bytes to the device and to the host: both ways at once as long as there is something to copy
-/// both ways, unless the host waits for each.
-fn crossed(cell: &Cell, rates: &Rates, [to_device, to_host]: [f64; 2]) -> f64 {
-    let [in_rate, out_rate, both] = bus(rates);
-    if cell.offload.strategy.movement().is_some_and(|movement| movement.host_waits()) {
-        return to_device / in_rate + to_host / out_rate;
-    }
-    let (most, least) = (to_device.max(to_host), to_device.min(to_host));
-    least / both + (most - least) / if to_device > to_host { in_rate } else { out_rate }
-}
-
-/// Bytes per second to the device, to the host, and each way at once. A block on the CPU is copied in its memory.
-fn bus(rates: &Rates) -> [f64; 3] {
-    let ceilings = &rates.ceilings;
-    [ceilings.host_to_device, ceilings.device_to_host, ceilings.both_ways]
-        .map(|rate| rate.or(ceilings.copy.map(|copy| copy / 2.0)).unwrap_or(f64::INFINITY))
-}
-
-/// Seconds of an update that come after backward, apart from the device's work: of one on the host, or of the copies of blocks
-/// that move to one on the device.
-fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
-    if cell.train.optimizer.rule().is_none() {
-        return 0.0;
-    }
-    let operators = cell.operators();
-    if cell.offload.optimizer == Memory::Device {
-        let moving = operators.blocks - cell.offload.resident_blocks.count(operators.blocks);
-        let trained = (operators.block_trained() * cell.precision.stored_bytes()) as f64;
-        let all = if cell.offload.moves() { moving as f64 * trained } else { 0.0 };
-        // Weights and gradients come, and weights go back.
-        return crossed(cell, rates, [2.0 * all, all]);
-    }
-    let stored = cell.precision.stored_bytes() as f64;
-    let trained = operators.trained() as f64;
-    let in_blocks = (operators.block_trained() * operators.blocks as u64) as f64;
-    // Master, and state, are read and written; a gradient is read, and a weight written.
-    let state = operators.state_bytes(&cell.workload()) as f64;
-    let rate = if cell.offload.optimizer_state.is_memory() {
-        rates.host_update
-    } else {
-        DISK.min(rates.host_update)
-    };
-    let update = |share: f64| share * (trained * (8.0 + 2.0 * stored) + 2.0 * state) / rate;
-    let rate = rates.ceilings.device_to_host.or(rates.ceilings.copy).unwrap_or(f64::INFINITY);
-    let cross = |parameters: f64| 2.0 * parameters * stored / rate;
-    // Only blocks that move have their updates behind backward, and only where no norm of all gradients is awaited.
-    match cell.offload.moves() && !cell.awaits_norm() {
-        true => {
-            let rest = trained - in_blocks;
-            (update(in_blocks / trained) - backward).max(0.0) + update(rest / trained) + cross(rest)
-        }
-        false => update(1.0) + cross(trained),
     }
 }

@@ -90,7 +90,7 @@ impl Left {
         let chosen = options.choose(recipe.cells.len())?;
         let none_chosen = chosen.is_empty();
         for position in chosen.into_iter().filter(|position| !recipe.elsewhere.contains_key(position)) {
-            let due: Vec<usize> = options.due(&rows[position]).collect();
+            let due: Vec<usize> = options.due(&recipe.cells[position], &rows[position]).collect();
             missing.extend((!due.is_empty()).then_some(position + 1));
             processes += due.len();
             let stays = rows[position].drain(..).enumerate().filter(|(process, _)| !due.contains(process));

@@ -106,6 +106,9 @@ pub struct Measured {
     pub prepare_seconds: Option<f64>,
 }
 
+/// Seconds of a phase that a device knows once it has ended it.
+pub type Seconds = Box<dyn Fn() -> f64>;
+
 /// Follows steps. Made before the network is built, so that memory is counted from there.
 pub trait Meter {
     /// Makes room for the numbers of so many steps, before the network is built: what a meter keeps is not the cell's.
@@ -124,6 +127,11 @@ pub trait Meter {
 
     /// A phase ends, which began with the step or with the end of the phase before it.
     fn end(&mut self, phase: Phase);
+
+    /// Forward and backward of a micro-batch end, which ran as one graph. `backward`: what backward took of it.
+    fn end_graph(&mut self, _backward: Seconds) {
+        unreachable!("only a GPU has graphs")
+    }
 
     /// Takes the loss of this step, or of a micro-batch of it, whose losses add up; [1] in fp32.
     fn loss(&mut self, loss: Tensor<1>);

@@ -29,7 +29,7 @@ pub use estimate::{Estimate, elements};
 pub use evaluation::Evaluation;
 pub use loading::{Counts, Load, Loading};
 pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};
-pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
+pub use meter::{Measured, MemoryUse, Meter, Phase, Seconds, Stop, after_last_update, diverged, divergence};
 pub use process::ProcessMemory;
 pub use rank::{RankRecord, Span, StageTime, largest_memory};
 pub use samples::Samples;
@@ -40,10 +40,10 @@ use crate::words::flatten;
 /// The measurements of a cell's steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Seconds of each phase, one sample a measured step; absent where a graph is forward and backward together.
+    /// Seconds of each phase, one sample a measured step; absent in older rows of graphs, which had one time for both.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub forward: Option<Samples>,
-    /// Absent of a forward alone, and of a graph.
+    /// Absent of a forward alone.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub backward: Option<Samples>,
     /// What comes between backward and the next forward; absent when the recipe has no optimizer.
@@ -92,7 +92,7 @@ pub struct Measurement {
     /// Blocks that stayed on the device, of a cell whose others move.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resident_blocks: Option<usize>,
-    /// What crossed the bus in one step more, which was recorded; of cells with offload on a GPU.
+    /// What crossed the bus in one step more, which was recorded, by launches; of cells with offload on a GPU.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub crossings: Vec<Crossing>,
     /// Which way each part of the work took: `"matmul" → "cuBLASLt"`.

@@ -136,9 +136,14 @@ impl Cells {
         let target = target.map(|target| (target, &found));
         let built = combinations.par_iter().map(|(layers, _)| {
             let layers = [layers.as_slice(), set].concat();
-            let (cell, missing) = read::from_table(root.clone(), &layers, source, target)?;
-            let json = cell.to_json();
-            Ok((cell, missing, (json.to_string(), settings(&json))))
+            let (mut cell, missing) = read::from_table(root.clone(), &layers, source, target)?;
+            // Cells are not told apart by what follows from other keys.
+            let settings = settings(&cell.to_json());
+            let open = cell.train.graph_is_open && target.is_none();
+            if target.is_some() {
+                cell.decide_graph();
+            }
+            Ok((cell.clone(), missing, ((cell.to_json().to_string(), open), settings)))
         });
         let mut built: Vec<Result<_, RecipeError>> = built.collect();
         if let Some(wrong) = built.iter().position(Result::is_err) {

@@ -74,6 +74,12 @@ impl Cell {
         DeviceId::named(&self.device)
     }
 
+    /// Processes that measure it, at most. What one of them saves the next would replace.
+    pub fn processes(&self) -> usize {
+        let default = if self.save.is_some() { 1 } else { Measure::REPEATS };
+        self.measure.repeats.unwrap_or(default)
+    }
+
     /// What a step of it works on, and how.
     pub fn workload(&self) -> Workload<'_> {
         Workload {

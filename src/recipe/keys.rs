@@ -198,9 +198,11 @@ pub fn swept(settings: &[Settings]) -> Vec<String> {
     keys.into_iter().filter(|key| !by_default(key)).collect()
 }
 
-/// The value of a key, also of one that is left out where it has its default.
+/// The value of a key, also of one that a cell leaves out.
 pub fn value(path: &str, settings: &Settings) -> Option<Value> {
-    settings.get(path).cloned().or_else(|| of(path, settings)?.key.default.value())
+    let absent =
+        || of(path, settings).and_then(|entry| entry.key.absent.unwrap_or(entry.key.default).value());
+    settings.get(path).cloned().or_else(absent)
 }
 
 /// A value for a reader, as [`Key::shown`]; of a key that is none, as it is.

@@ -98,6 +98,8 @@ pub(super) fn from_table<'i>(
     let written = root.clone();
     let place = |key: &str| tagged::find(written.get_ref(), key).map(Spanned::span);
     let mut cell = typed(root, source).map_err(|error| explained(error, layers, place))?;
+    let graph = tagged::find(written.get_ref(), "train.graph");
+    cell.train.graph_is_open = graph.is_none_or(|graph| graph.get_ref().as_str().is_some());
     let rule_error = |rule: Rule| {
         let span = rule.keys.iter().find_map(|key| place(key));
         source.at(span, rule.message, rule.help)

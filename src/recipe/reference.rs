@@ -71,6 +71,7 @@ fn values(section: &Section, key: &Key) -> String {
     let or = |words: &[String]| words.join(", ");
     match key.values {
         Values::Bool => "true, false".into(),
+        Values::BoolOr(words) => format!("true, false, {}", or(&quoted(words))),
         Values::Words(words) => or(&quoted(words)),
         Values::Kinds => or(&quoted(&keys::kinds(section.path, key.name))),
         Values::Whole { least, most } => format!("a whole number from {least} to {most}"),

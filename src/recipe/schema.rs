@@ -185,6 +185,7 @@ fn key(path: &str) -> Value {
 fn of_kind(entry: &Entry) -> Value {
     let mut out = match entry.key.values {
         Values::Bool => json!({ "type": "boolean" }),
+        Values::BoolOr(words) => json!({ "anyOf": [{ "type": "boolean" }, { "enum": words }] }),
         Values::Words(words) => json!({ "enum": words }),
         Values::Kinds => json!({ "enum": keys::kinds(entry.section.path, entry.key.name) }),
         Values::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),

@@ -1,10 +1,13 @@
 //! The sections of a recipe that no technique owns: training sizes, evaluation, measurement.
 
+use std::fmt;
+
+use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::optim::{OptimizerConfig, Schedule};
 use crate::parallel::schedule::{self, StepSchedule};
-use crate::words::key::DefaultValue::{Nothing, Number, Whole, Word};
+use crate::words::key::DefaultValue::{Bool, Depends, Nothing, Number, Whole, Word};
 use crate::words::key::Role;
 use crate::words::section::section;
 use crate::words::values::{COUNT, COUNT_OR_ZERO, POSITIVE, Values};
@@ -57,13 +60,19 @@ section! {
             .tacit(),
         /// Whether the host reads each step's loss before it goes on, as `loss.item()` does.
         pub sync_each_step: bool = Key::flag(false),
-        /// Whether forward and backward of a micro-batch are recorded as one CUDA graph, which the host launches by one call.
-        /// The graph keeps memory of its own, and forward and backward are timed together. Values stay the same.
+        /// Whether forward and backward of a micro-batch are recorded as one CUDA graph, which the host launches by one call;
+        /// \"auto\": where they can be. Values stay the same.
         ///
-        /// Absent in rows where it says nothing new, as `mode`.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        pub graph: bool = Key::flag(false).reads(&[("true", "as a graph"), ("", "no graph")]),
+        /// A cell that knows its device has one of the two. Absent in rows of steps by launches, as `mode`.
+        #[serde(default, deserialize_with = "graph_or_auto", skip_serializing_if = "std::ops::Not::not")]
+        pub graph: bool = Key::method(Values::BoolOr(&[AUTO]))
+            .default(Word(AUTO))
+            .absent(Bool(false))
+            .reads(&[("true", "as a graph"), ("", "no graph")]),
     } and {
+        /// Whether it is open if a step is a graph: the recipe does not say, and the device is not known.
+        #[serde(skip)]
+        pub graph_is_open: bool,
         pub optimizer: OptimizerConfig,
         pub schedule: Schedule,
     }
@@ -97,12 +106,13 @@ section! {
         ///
         /// Strategies need different numbers of steps for the same samples.
         pub epochs: Option<usize> = Key::method(COUNT).default(Nothing),
-        /// Processes that measure the cell, taking turns with those of the other cells. The report judges differences by the
+        /// Processes that measure the cell, taking turns with those of the other cells. A report judges differences by the
         /// spread between them.
         ///
         /// Each leaves a row. It says how often is measured, not what: no row has it.
         #[serde(skip_serializing)]
-        pub repeats: usize = Key::method(Values::Whole { least: 1, most: 100 }).default(Whole(1)),
+        pub repeats: Option<usize> = Key::method(Values::Whole { least: 1, most: 100 })
+            .default(Depends("3; 1 if the first takes longer than a minute, or saves something")),
         /// Device memory that the cell's steps must live within, as on a smaller card.
         pub memory_limit: Option<Bytes> =
             Key::method(Values::Bytes).default(Nothing).reads(&[("", "limit {}")]).without("no memory limit"),
@@ -118,6 +128,29 @@ section! {
         /// Seconds after which a cell is ended and becomes a `failed` row.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(3600.0)).unsaid(),
     }
+}
+
+const AUTO: &str = "auto";
+
+/// `train.graph`: `"auto"` is decided by [`Cell::decide_graph`](super::Cell::decide_graph), once the device is known.
+fn graph_or_auto<'de, D: Deserializer<'de>>(d: D) -> Result<bool, D::Error> {
+    struct Graph;
+    impl Visitor<'_> for Graph {
+        type Value = bool;
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            write!(f, "true, false or \"{AUTO}\"")
+        }
+        fn visit_bool<E: de::Error>(self, graph: bool) -> Result<bool, E> {
+            Ok(graph)
+        }
+        fn visit_str<E: de::Error>(self, word: &str) -> Result<bool, E> {
+            match word {
+                AUTO => Ok(false),
+                _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+            }
+        }
+    }
+    d.deserialize_any(Graph)
 }
 
 /// Warm-up steps that `train.graph` needs: the first computes, and the second is recorded.
@@ -163,6 +196,9 @@ impl Clip {
 }
 
 impl Measure {
+    /// Processes of a cell whose recipe does not say how many.
+    pub const REPEATS: usize = 3;
+
     /// Refuses two lengths.
     pub(super) fn check(&self) -> Result<(), Rule> {
         Rule::refuse_if(

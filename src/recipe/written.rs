@@ -9,9 +9,13 @@ use crate::words::Settings;
 
 impl Cell {
     /// [`Cell::to_json`] without keys that are null or have their default: written out, some defaults are refused as having
-    /// no effect.
+    /// no effect. A step by launches is written as one where `"auto"` would record it.
     pub fn written(&self) -> Value {
-        pruned(self.to_json(), "", &self.settings()).expect("a cell is no null")
+        let mut written = pruned(self.to_json(), "", &self.settings()).expect("a cell is no null");
+        if !self.train.graph && self.is_recorded_by_default() {
+            written["train"]["graph"] = false.into();
+        }
+        written
     }
 }
 
@@ -62,9 +66,10 @@ mod tests {
                 let source = Source { path: "written.toml".into(), text };
                 let again = Recipe::parse_finished(&source, false);
                 let again = again.unwrap_or_else(|e| panic!("{}: {e}\n{}", path.display(), source.text));
-                // How many processes measure a cell is not of the cell.
+                // How many processes measure a cell is not of the cell, nor who decides about its graph.
                 let mut cell = cell;
                 cell.measure.repeats = again.cells[0].measure.repeats;
+                cell.train.graph_is_open = again.cells[0].train.graph_is_open;
                 assert_eq!(again.cells, [cell], "{}\n{}", path.display(), source.text);
                 count += 1;
             }

@@ -2,6 +2,7 @@
 
 pub mod ceilings;
 pub mod contents;
+mod host;
 
 use std::collections::BTreeMap;
 
@@ -67,9 +68,12 @@ pub struct Row {
     pub format: u32,
     /// [`key`], of a row that has `inputs`.
     pub key: String,
-    /// Which of the cell's `measure.repeats` processes it is of, from 1.
+    /// Which of the cell's processes (`measure.repeats`) it is of, from 1.
     #[serde(skip_serializing_if = "is_first", default = "first")]
     pub repeat: usize,
+    /// Seconds of its process; absent in rows of earlier versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub process_seconds: Option<f64>,
     /// [`Cell::to_json`]: the cell in the recipe's spelling.
     pub cell: Value,
     /// A row that another program wrote may have none.
@@ -84,6 +88,9 @@ pub struct Row {
     pub measurement: Option<Measurement>,
     pub estimate: Estimate,
     pub flops: Flops,
+    /// The host's time for the launches of a step, as a share of the measured step; of cells on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_share: Option<f64>,
     pub environment: Environment,
 }
 
@@ -109,6 +116,7 @@ impl Row {
             format: FORMAT,
             key: key(&cell.to_json(), &environment.device.name, &Inputs::new()),
             repeat: first(),
+            process_seconds: None,
             cell: cell.to_json(),
             inputs: Some(Inputs::new()),
             status,
@@ -116,6 +124,7 @@ impl Row {
             measurement: None,
             estimate: cell.estimate(),
             flops: cell.flops(),
+            host_share: None,
             environment: environment.clone(),
         }
     }
@@ -157,7 +166,8 @@ impl Row {
             (largest.train.batch_size, largest.train.seq_len) = (batch_size, seq_len);
             self.estimate = largest.estimate();
         }
-        Self { measurement: Some(measurement), ..self }
+        let host_share = host::host_share(cell, &self.environment.ceilings, &measurement);
+        Self { measurement: Some(measurement), host_share, ..self }
     }
 
     /// The row as this format writes it: keys that came later have their defaults, and what changed its meaning is converted. Its
@@ -181,6 +191,12 @@ impl Row {
     /// What its cell could not save after the last step, and why.
     pub fn unsaved(&self) -> &[String] {
         self.measurement.as_ref().map_or(&[], |measurement| &measurement.unsaved)
+    }
+
+    /// Seconds of its process without the preparation of the device, which later processes find done.
+    pub fn prepared_seconds(&self) -> Option<f64> {
+        let prepare = self.measurement.as_ref().and_then(|measurement| measurement.prepare_seconds);
+        Some(self.process_seconds? - prepare.unwrap_or(0.0))
     }
 
     /// Whether there is nothing to try again.

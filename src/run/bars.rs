@@ -76,6 +76,10 @@ impl Progress for Bars {
 
     fn cell_measured_elsewhere(&self, cell: &Label) {
         self.notice(&measured_elsewhere(cell));
+        self.cell_not_due(cell);
+    }
+
+    fn cell_not_due(&self, cell: &Label) {
         self.cells.inc(1);
         self.pace(|pace| pace.total -= cell.work);
     }

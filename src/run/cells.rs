@@ -1,6 +1,7 @@
 //! [`run_cells`]: measures missing cells one by one, and saves each row at once.
 
 mod files;
+mod measuring;
 mod notices;
 mod saving;
 
@@ -10,20 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use itertools::Itertools;
-use miette::{Result, miette};
+use miette::Result;
 
 use super::build::stale_notice;
 use super::environment::{now, without_ceilings};
-use super::executor::{Executor, Job, Outcome, memory_limit};
+use super::executor::Executor;
 use super::lock::{DeviceLock, Turn};
-use super::options::Options;
+use super::options::{Options, is_enough};
 use super::progress::{Label, Progress};
 use super::store::Store;
 use super::summary::Summary;
 use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
 use crate::row::{self, Environment, Row, Status};
-use crate::train::remove_states;
 use crate::words::DeviceId;
 
 /// Everything that a run works with.
@@ -76,8 +76,8 @@ enum TurnEnd {
     Ran {
         well: bool,
     },
-    /// Another run measured the cell meanwhile.
-    MeasuredElsewhere,
+    /// Another run measured it meanwhile, or the cell's first process is enough.
+    NotDue,
     Cancelled,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
                     self.summary.interrupted = true;
                     break;
                 }
-                TurnEnd::MeasuredElsewhere => {}
+                TurnEnd::NotDue => {}
                 TurnEnd::Ran { well } => {
                     self.summary.ran += 1;
                     if self.options.fail_fast && !well {
@@ -152,14 +152,17 @@ impl<'a> Run<'a> {
         let here =
             self.chosen.iter().filter(|position| !self.session.recipe.elsewhere.contains_key(position));
         let due = here.flat_map(|&position| {
-            self.options.due(&self.rows[position]).map(move |process| (position, process))
+            self.options
+                .due(&self.session.recipe.cells[position], &self.rows[position])
+                .map(move |process| (position, process))
         });
         due.sorted_by_key(|(_, process)| *process)
     }
 
-    /// Whether a cell's first process did not end well: the others are not measured then.
-    fn first_ended_badly(&self, position: usize) -> bool {
-        self.rows[position][0].as_ref().is_some_and(|row| row.status != Status::Ok)
+    /// Whether a cell's first process leaves nothing to the others.
+    fn first_is_enough(&self, position: usize) -> bool {
+        let cell = &self.session.recipe.cells[position];
+        self.rows[position][0].as_ref().is_some_and(|row| is_enough(cell, row))
     }
 
     fn label(&self, (position, process): (usize, usize)) -> Label {
@@ -167,12 +170,13 @@ impl<'a> Run<'a> {
         Label { process: (of > 1).then_some((process + 1, of)), ..self.labels[position].clone() }
     }
 
-    /// Waits for the device, and measures one process of a cell unless another run has done so meanwhile.
-    fn turn(&mut self, (position, process): (usize, usize)) -> Result<TurnEnd> {
-        let Session { recipe, store, executor, progress, environment, trace, cancel, .. } = *self.session;
-        let (cell, label) = (&recipe.cells[position], &self.label((position, process)));
-        if process > 0 && self.first_ended_badly(position) {
-            return Ok(TurnEnd::MeasuredElsewhere);
+    /// Waits for the device, and measures one process of a cell unless that is not due any more.
+    fn turn(&mut self, turn: (usize, usize)) -> Result<TurnEnd> {
+        let Session { recipe, store, progress, environment, cancel, .. } = *self.session;
+        let (position, process) = turn;
+        let cell = &recipe.cells[position];
+        if process > 0 && self.first_is_enough(position) {
+            return Ok(self.not_due(turn));
         }
         if cancel.load(Relaxed) {
             return Ok(TurnEnd::Cancelled);
@@ -192,65 +196,24 @@ impl<'a> Run<'a> {
             && let Some(first) = store.read(&row::name(&key, 1))
         {
             self.rows[position][0] = Some(first);
-            if self.first_ended_badly(position) {
-                return Ok(TurnEnd::MeasuredElsewhere);
+            if self.first_is_enough(position) {
+                return Ok(self.not_due(turn));
             }
         }
-        let name = row::name(&key, process + 1);
         let known = self.rows[position][process].as_ref();
         let newer = |row: &Row| known.is_none_or(|k| row.environment.date >= k.environment.date && row != k);
         let measured = |row: &Row| row.status != Status::Skipped && newer(row);
-        if let Some(row) = store.read(&name).filter(measured) {
+        if let Some(row) = store.read(&row::name(&key, process + 1)).filter(measured) {
             self.rows[position][process] = Some(row);
-            progress.cell_measured_elsewhere(label);
-            return Ok(TurnEnd::MeasuredElsewhere);
+            progress.cell_measured_elsewhere(&self.label(turn));
+            return Ok(TurnEnd::NotDue);
         }
+        self.measure(turn, timeout, &environment, inputs)
+    }
 
-        executor.ready(cell.parallel.ranks())?;
-        if self.options.force {
-            let refused = |e| {
-                miette!(
-                    help = "make the folder of save.state writable, or name another one",
-                    "the state of an earlier run cannot be removed: {e}"
-                )
-            };
-            remove_states(cell).map_err(refused)?;
-        }
-        // That of a run that was killed.
-        store.drop_new_trace(&key);
-        progress.cell_started(label);
-        let placed = &executor.placed(cell);
-        let infos = placed.parallel.devices(device).into_iter().map(DeviceId::info);
-        let fullest = infos.min_by_key(|info| info.memory_available).expect("a cell has a device");
-        let limit = memory_limit(placed, &fullest);
-        let trace = (trace && process == 0).then(|| store.new_trace_path(&key));
-        let job = Job { cell: placed, memory_limit: limit, timeout, trace: trace.as_deref() };
-        let outcome = executor.run(job, &mut |advance| progress.cell_advanced(label, advance), cancel);
-        let (status, reason, measurement) = match outcome {
-            Outcome::Finished(measurement) => (Status::Ok, String::new(), Some(*measurement)),
-            Outcome::Ended { status, reason } => (status, reason, None),
-            Outcome::Cancelled => {
-                store.drop_new_trace(&key);
-                return Ok(TurnEnd::Cancelled);
-            }
-        };
-        let environment = Environment { date: now(), ..environment };
-        let ran = cell.within(limit);
-        let row = Row::new(cell, &environment, status, reason).of_inputs(inputs);
-        let row = Row { repeat: process + 1, estimate: ran.estimate(), ..row };
-        let row = match measurement {
-            Some(measurement) => row.measured(&ran, measurement),
-            None => row,
-        };
-        self.save(position, &row)?;
-        // A cell that could not save its weights can go on from its last state to save them.
-        let well = row.ended_well();
-        if well && let Err(e) = remove_states(cell) {
-            progress.notice(&format!("the state of a finished cell cannot be removed: {e}"));
-        }
-        progress.cell_ended(label, &row);
-        self.rows[position][process] = Some(row);
-        Ok(TurnEnd::Ran { well })
+    fn not_due(&self, turn: (usize, usize)) -> TurnEnd {
+        self.session.progress.cell_not_due(&self.label(turn));
+        TurnEnd::NotDue
     }
 
     /// Waits for this run's turn on all devices of a cell; `None` if the run is cancelled. It takes them in the order of the
@@ -285,7 +248,7 @@ impl<'a> Run<'a> {
         let mut all = 0;
         for position in self.chosen {
             let rows = &self.rows[*position];
-            let due = if self.first_ended_badly(*position) { 1 } else { rows.len() };
+            let due = if self.first_is_enough(*position) { 1 } else { rows.len() };
             all += due;
             for row in &rows[..due] {
                 summary.unsaved += usize::from(row.as_ref().is_some_and(|row| !row.unsaved().is_empty()));

@@ -99,7 +99,7 @@ fn a_measured_row_is_kept_beside_the_failure_that_replaces_it() {
 #[test]
 fn later_processes_go_with_a_first_one_that_fails() {
     let folder = tempfile::tempdir().unwrap();
-    let text = format!("{}[measure]\nrepeats = 2\n", testing::recipe().text);
+    let text = testing::recipe().text.replace("repeats = 1", "repeats = 2");
     let recipe = Recipe::parse(&Source { path: "recipes/three.toml".into(), text }).unwrap();
     let run = |executor: &dyn Executor, options: &Options| {
         run_of(&recipe, folder.path(), executor, options, &AtomicBool::new(false))

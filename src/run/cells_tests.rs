@@ -6,6 +6,7 @@ use super::*;
 use crate::device::Target;
 use crate::recipe::Source;
 use crate::row::Inputs;
+use crate::run::executor::Outcome;
 use crate::run::testing::{self, MockExecutor, Recorder};
 
 #[path = "cells_again_tests.rs"]

@@ -13,7 +13,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde_json::Value;
 
 use super::progress::Label;
-use super::results::recipe_of;
+use super::results::{recipe_of, resolve_graphs};
 use super::row_files::read_row;
 use super::store::{RECIPE, ROWS};
 use crate::device::trace;
@@ -254,14 +254,15 @@ fn choose<'a>(had: Found<'a>, found: Found<'a>, keep: Option<Keep>) -> (Found<'a
 fn cell_of(found: &Found, part: &Part) -> String {
     let Some(row) = &found.row else { return "a row of another version".into() };
     let on_cpu = row.is_on_cpu();
-    let position = |recipe: &Recipe| {
+    let position = |recipe: &mut Recipe| {
+        resolve_graphs(recipe, std::slice::from_ref(row));
         let known_by = recipe.apart_from_device();
         let wanted = known_by(row.settings());
         recipe.cells.iter().position(|cell| known_by(cell.settings()) == wanted)
     };
-    let label = Recipe::parse_finished(&part.source, on_cpu)
-        .ok()
-        .and_then(|recipe| position(&recipe).map(|position| Label::of(&recipe)[position].to_string()));
+    let label = Recipe::parse_finished(&part.source, on_cpu).ok().and_then(|mut recipe| {
+        position(&mut recipe).map(|position| Label::of(&recipe)[position].to_string())
+    });
     let label = label.unwrap_or_else(|| format!("the row {}", row.name()));
     if row.repeat > 1 { format!("{label}, process {}", row.repeat) } else { label }
 }

@@ -38,7 +38,7 @@ pub use merge::{Keep, merge};
 pub use options::Options;
 pub use process::ProcessExecutor;
 pub use progress::{Label, Progress, console};
-pub use results::{Results, resolve_auto};
+pub use results::{Results, resolve_auto, resolve_graphs};
 pub use shard::Shard;
 pub use store::{Loaded, Store};
 pub use summary::Summary;

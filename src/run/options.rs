@@ -5,6 +5,7 @@ use miette::{Result, miette};
 
 use super::build;
 use super::shard::Shard;
+use crate::recipe::Cell;
 use crate::row::{Row, Status};
 
 /// What the user asked for, apart from the recipe.
@@ -58,18 +59,27 @@ impl Options {
         })
     }
 
-    /// Which processes of a cell with these rows to measure, from 0: where the first one did not end well and stays, the others
-    /// have nothing to add.
-    pub fn due(&self, rows: &[Option<Row>]) -> impl Iterator<Item = usize> {
-        let ended_badly =
-            rows[0].as_ref().is_some_and(|row| row.status != Status::Ok && !self.wants(Some(row)));
-        (0..rows.len()).filter(move |process| !ended_badly && self.wants(rows[*process].as_ref()))
+    /// Which processes of a cell with these rows to measure, from 0. Where the first stays and is enough, there are no others.
+    pub fn due(&self, cell: &Cell, rows: &[Option<Row>]) -> impl Iterator<Item = usize> {
+        let enough = rows[0].as_ref().is_some_and(|row| !self.wants(Some(row)) && is_enough(cell, row));
+        (0..rows.len()).filter(move |process| !enough && self.wants(rows[*process].as_ref()))
     }
+}
+
+/// Longest first process of a cell, in seconds, behind which others measure it where the recipe does not say how many do.
+const LONGEST_REPEATED: f64 = 60.0;
+
+/// Whether a cell's first process leaves nothing to later ones: it did not end well, or the recipe leaves their number open
+/// and it took longer than [`LONGEST_REPEATED`]. A row of an earlier version, which measured a cell once, stays alone.
+pub fn is_enough(cell: &Cell, first: &Row) -> bool {
+    let is_long = || first.prepared_seconds().is_none_or(|seconds| seconds > LONGEST_REPEATED);
+    first.status != Status::Ok || cell.measure.repeats.is_none() && is_long()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Measurement;
     use crate::run::testing;
 
     #[test]
@@ -84,15 +94,47 @@ mod tests {
 
     #[test]
     fn after_a_bad_first_process_the_others_only_run_on_request() {
-        let cell = &testing::recipe().cells[0];
+        let mut cell = testing::recipe().cells.remove(0);
+        cell.measure.repeats = Some(2);
+        let cell = &cell;
         let row = |status| Some(Row::new(cell, &testing::environment(), status, String::new()));
-        let due = |options: &Options, rows: &[Option<Row>]| options.due(rows).collect::<Vec<_>>();
+        let due = |options: &Options, rows: &[Option<Row>]| options.due(cell, rows).collect::<Vec<_>>();
         let options = Options::default();
         assert_eq!(due(&options, &[None, None]), [0, 1]);
         assert_eq!(due(&options, &[row(Status::Ok), row(Status::Failed), None]), [2]);
         assert_eq!(due(&options, &[row(Status::Failed), None]), [0; 0]);
         let retry = Options { retry_failed: true, ..Options::default() };
         assert_eq!(due(&retry, &[row(Status::Failed), None, row(Status::Ok)]), [0, 1]);
+    }
+
+    #[test]
+    fn where_the_number_is_open_others_follow_a_short_process_of_this_version() {
+        let mut cell = testing::recipe().cells.remove(0);
+        cell.measure.repeats = None;
+        let cell = &cell;
+        let measurement = Measurement { prepare_seconds: Some(40.0), ..testing::measurement(1.0) };
+        let row = |process_seconds, measurement: &Measurement| {
+            let row = Row::new(cell, &testing::environment(), Status::Ok, String::new());
+            Row { process_seconds, measurement: Some(measurement.clone()), ..row }
+        };
+        let due = |cell: &Cell, first: Row| Options::default().due(cell, &[Some(first), None, None]).count();
+        let quick = testing::measurement(1.0);
+        for (seconds, measurement, others) in [
+            (Some(59.0), &quick, 2),
+            (Some(61.0), &quick, 0),
+            (Some(61.0), &measurement, 2),
+            (Some(101.0), &measurement, 0),
+            (None, &quick, 0),
+        ] {
+            assert_eq!(due(cell, row(seconds, measurement)), others, "{seconds:?}");
+        }
+        let mut told = cell.clone();
+        told.measure.repeats = Some(3);
+        assert_eq!([Some(101.0), None].map(|seconds| due(&told, row(seconds, &quick))), [2, 2]);
+        let stale = Options { stale: true, ..Options::default() };
+        let mut old = row(None, &quick);
+        old.environment.build = "0123456789ab".into();
+        assert_eq!(stale.due(cell, &[Some(old), None, None]).count(), 3, "its time is not known before");
     }
 
     #[test]

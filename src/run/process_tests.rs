@@ -85,7 +85,7 @@ fn the_request_is_one_line_and_stdin_stays_open() {
     assert!(ran.reason(Status::Failed).contains("time limit"));
     let request: Request = serde_json::from_slice(&std::fs::read(&asked).unwrap()).unwrap();
     assert_eq!(request.memory_limit, 1 << 20);
-    assert_eq!(Cell::from_json(&request.cell).unwrap(), testing::recipe().cells[0]);
+    assert_eq!(Cell::from_json(&request.cell).unwrap().to_json(), testing::recipe().cells[0].to_json());
 }
 
 /// Whole weights may lie there between two phases of training.

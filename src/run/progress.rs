@@ -40,6 +40,8 @@ pub trait Progress: Sync {
     fn cell_ended(&self, cell: &Label, row: &Row);
     /// Another run has measured the cell meanwhile.
     fn cell_measured_elsewhere(&self, cell: &Label);
+    /// The cell's first process is enough.
+    fn cell_not_due(&self, _cell: &Label) {}
     /// Anything else the user should know.
     fn notice(&self, text: &str);
     /// The run has ended.

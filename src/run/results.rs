@@ -9,7 +9,7 @@ use miette::{Result, miette};
 
 use super::row_files::{Files, other_notices, read_rows};
 use super::store::{RECIPE, ROWS};
-use crate::recipe::{Recipe, Source};
+use crate::recipe::{Cell, Recipe, Source, Train};
 use crate::row::Row;
 use crate::words::DeviceId;
 
@@ -65,6 +65,7 @@ impl Results {
         let mut found = files.rows;
         found.sort_by(|a, b| b.worth().cmp(&a.worth()));
         let count = found.len();
+        resolve_graphs(&mut recipe, &found);
         let rows = arrange(&mut recipe, found);
         resolve_auto(&mut recipe, &rows);
         notices.extend(other_notices(&files.other_versions, files.others + count - rows.len()));
@@ -82,6 +83,30 @@ pub fn resolve_auto(recipe: &mut Recipe, rows: &[Row]) {
     }
     for cell in recipe.cells.iter_mut().filter(|cell| cell.device == "auto") {
         cell.device = device.to_string();
+    }
+}
+
+/// Gives cells whose recipe leaves `train.graph` open what the first of the rows has that is of them. Without one they have
+/// launches, as rows of earlier versions.
+pub fn resolve_graphs(recipe: &mut Recipe, rows: &[Row]) {
+    let known_by = recipe.apart_from_device();
+    let identity = |settings| format!("{:?}", known_by(settings));
+    let is_open = |cell: &Cell| cell.train.graph_is_open;
+    let told: HashSet<String> =
+        recipe.cells.iter().filter(|cell| !is_open(cell)).map(|cell| identity(cell.settings())).collect();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (place, row) in rows.iter().enumerate() {
+        places.entry(identity(row.settings())).or_insert(place);
+    }
+    for cell in recipe.cells.iter_mut().filter(|cell| is_open(cell)) {
+        let place = |graph: bool| {
+            let cell = Cell { train: Train { graph, ..cell.train.clone() }, ..cell.clone() };
+            let identity = identity(cell.settings());
+            // Such a row is another cell's.
+            (!told.contains(&identity)).then(|| places.get(&identity).copied()).flatten()
+        };
+        let (recorded, launched) = (place(true), place(false));
+        cell.train.graph = recorded.is_some_and(|recorded| launched.is_none_or(|other| recorded < other));
     }
 }
 
@@ -138,4 +163,39 @@ fn of_one_device(rows: Vec<Row>) -> Vec<Row> {
     let Some(Row { key, environment, .. }) = rows.first().cloned() else { return rows };
     let alike = rows.into_iter().filter(|row| row.key == key && row.environment.build == environment.build);
     alike.unique_by(|row| row.repeat).sorted_by_key(|row| row.repeat).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::tests::BASE;
+    use crate::row::Status;
+    use crate::run::testing;
+
+    /// A step by launches, as every step of earlier versions, and one as a graph.
+    #[test]
+    fn open_graphs_are_those_of_the_rows() {
+        let recipe = |more: &str| {
+            let text = format!("device = \"cuda:0\"\n{BASE}{more}");
+            Recipe::parse_finished(&Source { path: "recipes/r.toml".into(), text }, false).expect("a recipe")
+        };
+        let row = |graph: bool| {
+            let mut cell = recipe("").cells.remove(0);
+            cell.train.graph = graph;
+            Row::new(&cell, &testing::environment(), Status::Ok, String::new())
+        };
+        let found = |more: &str, rows: &[Row]| {
+            let mut recipe = recipe(more);
+            resolve_graphs(&mut recipe, rows);
+            recipe.cells.iter().map(|cell| cell.train.graph).collect::<Vec<_>>()
+        };
+        assert_eq!(found("", &[row(false)]), [false]);
+        assert_eq!(found("", &[row(true)]), [true]);
+        assert_eq!(found("", &[]), [false]);
+        // The first row counts, which is the newest.
+        assert_eq!(found("", &[row(true), row(false)]), [true]);
+        assert_eq!(found("", &[row(false), row(true)]), [false]);
+        let both = "[grid]\n\"train.graph\" = [\"auto\", true]\n";
+        assert_eq!(found(both, &[row(true), row(false)]), [false, true], "the other row is the other cell's");
+    }
 }

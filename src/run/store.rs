@@ -146,7 +146,7 @@ impl Store {
         }
         let keys: Vec<String> = cells.par_iter().map(|cell| self.key(cell, &Inputs::new())).collect();
         let mut newest = |(cell, key): (&Cell, &String)| {
-            let mut newest: Vec<Option<Row>> = vec![None; cell.measure.repeats];
+            let mut newest: Vec<Option<Row>> = vec![None; cell.processes()];
             let Some(found) = by_cell.remove(key) else { return newest };
             let inputs = contents.inputs(cell);
             // Of a row without inputs the contents of its files are not known.

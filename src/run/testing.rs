@@ -14,9 +14,10 @@ use crate::recipe::{Recipe, Source};
 use crate::row::{Environment, Row};
 use crate::train::protocol::{Advance, Event};
 
-/// Three cells, with batch sizes 1, 2 and 3.
+/// Three cells of one process each, with batch sizes 1, 2 and 3.
 pub fn recipe() -> Recipe {
-    let text = format!("device = \"cpu\"\n{BASE}[grid]\n\"train.batch_size\" = [1, 2, 3]\n");
+    let text =
+        format!("device = \"cpu\"\n{BASE}[measure]\nrepeats = 1\n[grid]\n\"train.batch_size\" = [1, 2, 3]\n");
     Recipe::parse(&Source { path: "recipes/three.toml".into(), text }).unwrap()
 }
 

@@ -108,7 +108,6 @@ fn run<K: Kind<Network: Build>>(
     }
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
-    run.training.end_steps();
     // It is that of the steps: what is observed behind them loses no measured cell.
     drop(limit);
     save_trained(&mut run, &folders, &groups);
@@ -159,13 +158,12 @@ fn recorded<N: Build>(
     training: &mut Training<'_, N>,
     trace: Option<&Path>,
 ) -> Vec<Crossing> {
-    // The row of a cell whose blocks move has what crossed the bus. A graph's has not: a recording shows launches.
-    let crosses = cell.offload.moves() && cell.device_id() != DeviceId::Cpu && !cell.train.graph;
+    // The row of a cell whose blocks move has what crossed the bus.
+    let crosses = cell.offload.moves() && cell.device_id() != DeviceId::Cpu;
     if trace.is_none() && !crosses {
         return Vec::new();
     }
-    let crossings = training.record(trace.filter(|_| world.rank() == 0));
-    if cell.train.graph { Vec::new() } else { crossings }
+    training.record(trace.filter(|_| world.rank() == 0))
 }
 
 /// Writes the weights or the adapter that the cell is to save.

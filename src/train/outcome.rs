@@ -32,14 +32,12 @@ pub struct Outcome {
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = outcome.measured;
     let Results { evaluations, answers, continuations, host_updates, graph, evaluation } = outcome.results;
-    let ways = [("graph", graph), ("evaluation", evaluation)];
+    let ways = [("graph", graph.or_else(|| cell.launched_path())), ("evaluation", evaluation)];
     let run_seconds = outcome.run_seconds;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
-    // A graph runs both in one.
-    let forward = (!cell.train.graph).then_some(forward);
-    let backward = (cell.train.mode.trains() && !cell.train.graph).then_some(backward);
+    let backward = cell.train.mode.trains().then_some(backward);
     let (tokens_per_second, flops_per_second) = match &outcome.loading {
         // Steps differ in size: means over all of them, without padding.
         Some((loading, squares)) => {
@@ -65,7 +63,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         optimizer: cell.train.optimizer.rule().map(|_| optimizer),
         disk_rate: host_update.as_ref().filter(|_| disk > 0.0).map(|update| disk / update.median),
         host_update,
-        forward,
+        forward: Some(forward),
         backward,
         step,
         loss: losses,
@@ -176,6 +174,7 @@ mod tests {
     #[test]
     fn rates_are_those_of_whole_steps() {
         let swiglu = measurement(&cell(SWIGLU, ""), outcome());
+        assert_eq!(swiglu.paths["graph"], "none: the CPU has no CUDA graphs");
         assert_eq!(swiglu.tokens_per_second, 120.0 / 5.0);
         assert_eq!(swiglu.step.median, 2.25);
         // Three products forward and six backward, a multiply-add counted as two.

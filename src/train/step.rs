@@ -1,5 +1,6 @@
 //! [`Step`]: carries out the actions of a schedule with a network, its optimizer and its scaler.
 
+mod phase_end;
 mod recorded;
 mod stages;
 mod update;
@@ -22,6 +23,7 @@ use crate::recipe::{Cell, Clip, Mode, Train};
 use crate::residence::Residence;
 use crate::words::DeviceId;
 use crate::world::ProcessGroup;
+pub use phase_end::{End, PhaseEnd};
 use recorded::Recording;
 
 /// What a step has computed before its update.
@@ -35,9 +37,6 @@ pub struct BeforeUpdate<'s, N> {
 
 /// Looks at what a step has computed.
 pub type Look<'l, N> = dyn FnMut(BeforeUpdate<'_, N>) + 'l;
-
-/// Is called at the end of each phase; after a forward with its loss, [1] in fp32.
-pub type End<'e> = dyn FnMut(Phase, Option<Tensor<1>>) + 'e;
 
 /// All that a step changes.
 pub struct Step<'a, N: Build> {
@@ -210,7 +209,7 @@ impl<'a, N: Build> Step<'a, N> {
                         .any(|pair| pair == [Action::Backward { stage, micro_batch }, Action::Update]);
                     let loss = self.forward(micro_batch, &batches[micro_batch], last, sums.as_ref());
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));
-                    end(Phase::Forward, Some(loss));
+                    end(PhaseEnd::Phase(Phase::Forward), Some(loss));
                 }
                 // Without masks: inference has no dropout.
                 Action::Infer { micro_batch, .. } => {
@@ -218,12 +217,12 @@ impl<'a, N: Build> Step<'a, N> {
                     let loss = self.stage.output(&batches[micro_batch]).inner();
                     drop(range);
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));
-                    end(Phase::Forward, Some(loss));
+                    end(PhaseEnd::Phase(Phase::Forward), Some(loss));
                 }
                 Action::Backward { micro_batch, .. } => {
                     let last = actions.get(i + 1) == Some(&Action::Update);
                     self.backward(micro_batch, last, look.is_some(), sums.as_ref());
-                    end(Phase::Backward, None);
+                    end(PhaseEnd::Phase(Phase::Backward), None);
                 }
                 Action::Send(_) | Action::Receive(_) => unreachable!("one stage sends nothing"),
                 Action::Update => {
@@ -231,7 +230,7 @@ impl<'a, N: Build> Step<'a, N> {
                     let range = self.device.range(c"optimizer");
                     report = self.update(look.as_deref_mut());
                     drop(range);
-                    end(Phase::Optimizer, None);
+                    end(PhaseEnd::Phase(Phase::Optimizer), None);
                 }
             }
         }

@@ -27,7 +27,7 @@ fn carried_out(cell: &Cell, actions: &[Action]) -> (Vec<f32>, Named) {
     let batches = Network::feed(cell, Share::WHOLE).next();
     let mut losses = Vec::new();
     let mut end =
-        |_: Phase, loss: Option<Tensor<1>>| losses.extend(loss.map(|loss| loss.into_scalar::<f32>()));
+        |_: PhaseEnd, loss: Option<Tensor<1>>| losses.extend(loss.map(|loss| loss.into_scalar::<f32>()));
     let mut step = Step::<Network>::new(cell, cell, &Groups::alone(), 3, 0);
     step.run(actions, &batches, &mut end, None);
     (losses, step.stage.residence.parameters())
@@ -75,7 +75,7 @@ fn gradients_are_those_since_the_last_update() {
     let mut alone: Vec<f32> = Vec::new();
     for batch in &batches {
         let mut end =
-            |_: Phase, loss: Option<Tensor<1>>| alone.extend(loss.map(|loss| loss.into_scalar::<f32>()));
+            |_: PhaseEnd, loss: Option<Tensor<1>>| alone.extend(loss.map(|loss| loss.into_scalar::<f32>()));
         step.run(&accumulation(1), std::slice::from_ref(batch), &mut end, None);
     }
     assert_eq!(losses, alone);

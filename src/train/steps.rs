@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use burn::tensor::Tensor;
+
 use super::build::Build;
 use super::clock::Clock;
 use super::saving::{BUILD, Progress, State, States, unwritten};
+use super::step::PhaseEnd;
 use super::training::{Shares, Training};
 use crate::measure::{Load, Loading, Meter, Stop};
 use crate::params::save::{Saved, check_free};
@@ -149,6 +152,8 @@ impl<'r, N: Build> Run<'r, N> {
                 return Err(Stop::Diverged { reason });
             }
         }
+        // What follows runs in the memory that a graph had.
+        self.training.end_steps();
         self.training.load();
         if self.training.evaluation_is_due(true) {
             self.training.evaluate()?;
@@ -176,8 +181,11 @@ impl<'r, N: Build> Run<'r, N> {
     fn step(&mut self, measured: bool) -> Result<(), Stop> {
         let Self { training, meter, .. } = self;
         meter.begin(measured);
-        let end = &mut |phase, loss| {
-            meter.end(phase);
+        let end = &mut |ending: PhaseEnd, loss: Option<Tensor<1>>| {
+            match ending {
+                PhaseEnd::Phase(phase) => meter.end(phase),
+                PhaseEnd::Graph(backward) => meter.end_graph(backward),
+            }
             if let Some(loss) = loss {
                 meter.loss(loss);
             }

@@ -35,7 +35,7 @@ pub struct Results {
     pub continuations: Vec<Continuation>,
     /// Seconds of the measured updates on the host.
     pub host_updates: Vec<f64>,
-    /// How forward and backward ran, if `train.graph` is set; known at the end.
+    /// How forward and backward ran, if they were to be recorded; known at the end.
     #[serde(skip)]
     pub graph: Option<String>,
     /// See [`Training::repeated_text`]; known at the end.
@@ -220,7 +220,7 @@ impl<'a, N: Build> Training<'a, N> {
         self.results.host_updates.extend(seconds.filter(|seconds| measured && *seconds > 0.0));
     }
 
-    /// Ends the steps that are measured. What is observed then runs by launches, in the memory that a graph had.
+    /// Ends the steps that are measured. What follows runs by launches.
     pub fn end_steps(&mut self) {
         if let Some(step) = &mut self.step {
             step.forget_graph();

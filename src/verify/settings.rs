@@ -22,7 +22,11 @@ pub struct Variant {
 pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Result<Vec<Variant>> {
     let source = as_source(recipe);
     let original = Recipe::parse_finished(&source, false)?.cells[0].settings();
-    let recipe = Recipe::parse(&source.with(settings))?;
+    let mut recipe = Recipe::parse(&source.with(settings))?;
+    if !settings.iter().any(|setting| setting.concerns("train.graph")) {
+        // Its steps are looked into, which no graph allows.
+        recipe.cells.iter_mut().for_each(|cell| cell.train.graph = false);
+    }
     let is_verified = |key: &str| verified.iter().any(|known| is_within(key, known));
     for cell in &recipe.cells {
         let settings = cell.settings();

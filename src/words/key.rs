@@ -12,6 +12,8 @@ pub struct Key {
     pub name: &'static str,
     pub values: Values,
     pub default: DefaultValue,
+    /// The value in a cell that has no such key, where that is not the default.
+    pub absent: Option<DefaultValue>,
     pub role: Role,
     /// What it is called in tables and charts; `None`: its name with spaces.
     pub called: Option<&'static str>,
@@ -76,6 +78,7 @@ impl Key {
             name: "",
             values,
             default: DefaultValue::Required,
+            absent: None,
             role,
             called: None,
             reads: &[],
@@ -145,6 +148,7 @@ macro_rules! setters {
 
 setters! {
     default(default: DefaultValue) = default;
+    absent(value: DefaultValue) = Some(value);
     role(role: Role) = role;
     called(name: &'static str) = Some(name);
     reads(reads: &'static [(&'static str, &'static str)]) = reads;

@@ -15,6 +15,8 @@ pub const MAX_LAYERS: i64 = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Values {
     Bool,
+    /// true, false, or one of these words; refused where it gets its type.
+    BoolOr(&'static [&'static str]),
     Words(&'static [&'static str]),
     /// The kinds of its section.
     Kinds,

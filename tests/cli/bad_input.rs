@@ -19,13 +19,13 @@ fn a_wrong_recipe_is_refused_before_anything_runs() {
     refused(&changed(TINY, &[("\"tiny\"", "\" \"")]), &["`title` is empty", "recipe.toml:1:9"]);
     refused(
         &TINY.replace("batch_size\" = [2", "batchsize\" = [2"),
-        &["unknown key `batchsize`", "did you mean `batch_size`?", "recipe.toml:15:1"],
+        &["unknown key `batchsize`", "did you mean `batch_size`?", "recipe.toml:16:1"],
     );
     refused(
         &TINY.replace("[2, 4]", "[]"),
-        &["the grid axis `train.batch_size` has no values", "recipe.toml:15:22"],
+        &["the grid axis `train.batch_size` has no values", "recipe.toml:16:22"],
     );
-    refused(&TINY.replace("[2, 4]", "[2, 0]"), &["must be at least 1, not 0", "recipe.toml:15:26"]);
+    refused(&TINY.replace("[2, 4]", "[2, 0]"), &["must be at least 1, not 0", "recipe.toml:16:26"]);
     refused(
         &TINY.replace("hidden_size = 32", "hidden_size = -32"),
         &["must be at least 1, not -32", "recipe.toml:4:15"],
@@ -35,7 +35,7 @@ fn a_wrong_recipe_is_refused_before_anything_runs() {
         &["the device \"cuda:9\" is not there", "recipe.toml:1:10"],
     );
     // The last cell of the grid is as wrong as the first would be.
-    refused(&TINY.replace("[0, 1]", "[0, 3]"), &["0, 0.5 or 1, not 3", "recipe.toml:16:26"]);
+    refused(&TINY.replace("[0, 1]", "[0, 3]"), &["0, 0.5 or 1, not 3", "recipe.toml:17:26"]);
     refused(
         &format!("{TINY}[[report.published]]\ncell = {{ \"checkpoint.level\" = 1 }}\nforward = -1.0\n"),
         &["`forward` of `report.published` is -1", "above 0"],

@@ -15,6 +15,7 @@ batch_size = 8
 seq_len = 128
 optimizer = { kind = "sgd", lr = 0.1 }
 [measure]
+repeats = 1
 warmup = 0
 steps = 2
 [grid]

@@ -161,6 +161,7 @@ compute = "bf16"
 batch_size = 4
 seq_len = 256
 [measure]
+repeats = 1
 warmup = 1
 steps = 3
 [grid]
@@ -228,6 +229,7 @@ batch_size = 8
 seq_len = 256
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 1
 epochs = 1
 [[grid]]

@@ -18,7 +18,7 @@ fn steps_that_overflow_are_skipped_wherever_blocks_are_on_a_gpu() {
             ),
         ],
     );
-    let ways = "[[grid]]\n\"offload.strategy\" = [\"none\", \"naive\", \"checkpointed\", \"function\", \"overlap\"]\n\
+    let ways = "[[grid]]\n\"train.graph\" = false\n\"offload.strategy\" = [\"none\", \"naive\", \"checkpointed\", \"function\", \"overlap\"]\n\
                 \"offload.optimizer\" = [\"device\", \"host\"]\n\
                 [[grid]]\n\"offload.strategy\" = \"overlap\"\n\"offload.resident_blocks\" = 2\n\
                 \"offload.optimizer\" = [\"device\", \"host\"]\n\

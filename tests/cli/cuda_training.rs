@@ -56,7 +56,7 @@ fn samples_train_alike_wherever_blocks_are_on_a_gpu() {
     samples_train_alike("cuda:0", 5e-4);
 }
 
-const SWIGLU: &str = r#"title = "a stack"
+pub const SWIGLU: &str = r#"title = "a stack"
 device = "cuda:0"
 [model]
 kind = "swiglu"
@@ -70,11 +70,12 @@ batch_size = 3
 seq_len = 37
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 2
 steps = 8
 "#;
 
-const QWEN2: &str = r#"title = "biases"
+pub const QWEN2: &str = r#"title = "biases"
 device = "cuda:0"
 [model]
 kind = "qwen2"
@@ -87,6 +88,7 @@ batch_size = 1
 seq_len = 512
 optimizer = { kind = "adamw", lr = 1e-5 }
 [measure]
+repeats = 1
 warmup = 2
 steps = 10
 "#;
@@ -108,6 +110,7 @@ seq_len = 7
 clip_norm = 0.1
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 2
 steps = 10
 [grid]
@@ -146,6 +149,7 @@ seq_len = 33
 clip_norm = 1.0
 optimizer = { kind = "adamw", lr = 3e-3 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 7
 [[grid]]
@@ -188,6 +192,7 @@ batch_size = 4
 seq_len = 256
 optimizer = { kind = "sgd", lr = 0.1 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 3
 [grid]
@@ -207,86 +212,4 @@ fn matrices_whose_rows_are_padded_train_with_blocks_on_the_host() {
 fn one_warm_up_step_tells_the_memory_that_two_tell() {
     need_gpu();
     peaks_are_equal("cuda:0", "\"measure.warmup\" = [1, 2]\n\"measure.steps\" = 2");
-}
-
-/// A recorded step computes what the step computes, bit for bit, with what changes between steps: tokens, the loss scale,
-/// clipping, and the weights; and sums over micro-batches.
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn a_graph_trains_as_its_launches_do() {
-    let graphs = "[[grid]]\n\"train.graph\" = [false, true]\n\"train.accumulation_steps\" = [1, 3]\n";
-    let gpt2 = GPT2.split("[grid]").next().expect("a beginning");
-    let bf16 = "[precision]\ncompute = \"bf16\"\n";
-    let fp16 = "[precision]\ncompute = \"fp16\"\nautocast = true\n\
-                scaler = { kind = \"dynamic\", init_scale = 65536.0 }\n";
-    let ways = "\"checkpoint.blocks\" = [0, 1]\n\
-                \"train.optimizer.kind\" = [\"adamw\", \"adamw8bit\"]\n";
-    // Of bf16 alone.
-    let split = !lacks(Feature::Bf16Products);
-    let remainders = if split { "lr = 1e-3, store_param_remainders = true" } else { "lr = 1e-3" };
-    let tuned = "\"tuning\" = [{ method = \"lora\", rank = 3 }, { method = \"qlora\", rank = 3 }]\n";
-    for (recipe, cells) in [
-        (
-            format!(
-                "{SWIGLU}[[grid]]\n\"train.graph\" = [false, true]\n\"checkpoint.level\" = [0, 0.5, 1]\n"
-            ),
-            6,
-        ),
-        (format!("{QWEN2}{graphs}\"checkpoint.level\" = [0, 1]\n"), 8),
-        (
-            format!(
-                "{}{graphs}{ways}",
-                changed(
-                    gpt2,
-                    &[("optimizer =", "clip = \"previous_norm\"\noptimizer ="), ("lr = 1e-3", remainders)]
-                )
-            ),
-            16,
-        ),
-        (format!("{}{graphs}", changed(gpt2, &[(bf16, fp16)])), 4),
-        (format!("{}{graphs}{tuned}", changed(QWEN2, &[("steps = 10", "steps = 5")])), 8),
-    ] {
-        graphs_equal_launches(&recipe, cells);
-    }
-}
-
-/// Trains a recipe half of whose cells have graphs, and compares these with the same cells without.
-fn graphs_equal_launches(recipe: &str, cells: usize) {
-    let rows = trained(recipe, cells);
-    let without_graph = |row: &Value| {
-        let mut cell = row["cell"].clone();
-        cell["train"].as_object_mut().expect("a section").remove("graph");
-        cell
-    };
-    let is_recorded = |row: &&Value| row["cell"]["train"]["graph"] == true;
-    assert_eq!(rows.iter().filter(is_recorded).count(), cells / 2);
-    for graph in rows.iter().filter(is_recorded) {
-        let launches =
-            rows.iter().find(|row| !is_recorded(row) && without_graph(row) == without_graph(graph));
-        let (launches, measured) = (launches.expect("the same without"), &graph["measurement"]);
-        assert_eq!(measured["paths"]["graph"], "forward and backward are one CUDA graph");
-        assert_eq!(losses(graph), losses(launches), "bit for bit: {}", graph["cell"]);
-        assert!(measured["forward"].is_null() && launches["measurement"]["forward"].is_object());
-        let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
-        // Of several micro-batches it adds gradients as blocks end, and fewer of them are there at once.
-        let adds = graph["cell"]["train"]["accumulation_steps"] != 1;
-        // It reads a batch at one place while the next is there already. Of a stack: 3 x 37 x 40 inputs and as many
-        // targets in bf16.
-        let is_stack = graph["cell"]["model"]["kind"] == "swiglu";
-        let batch = if is_stack { 3.0 * 37.0 * 40.0 * 2.0 * 2.0 } else { 0.0 };
-        let (with, without) = (live(graph), live(launches));
-        assert!(adds || (with / (without + batch) - 1.0).abs() < 0.01, "the same memory: {with} {without}");
-    }
-}
-
-/// The copies of blocks that move are part of the graph, of all weights and of adapters.
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn a_graph_of_blocks_that_move_trains_as_its_launches_do() {
-    let offload = "offload = [{ strategy = \"function\" }, { strategy = \"overlap\" }, \
-                   { strategy = \"overlap\", buffers = 1, resident_blocks = 1 }]\n";
-    let graphs = format!("[[grid]]\n\"train.graph\" = [false, true]\n{offload}");
-    let adapters = format!("{graphs}\"tuning\" = [{{ method = \"lora\", rank = 3 }}]\n");
-    graphs_equal_launches(&format!("{QWEN2}{graphs}"), 6);
-    graphs_equal_launches(&format!("{QWEN2}{adapters}"), 6);
 }

@@ -25,6 +25,7 @@ optimizer = { kind = "adamw", lr = 1e-3 }
 every = 1000
 batches = 2
 [measure]
+repeats = 1
 warmup = 1
 epochs = 1
 [[grid]]
@@ -191,7 +192,7 @@ fn the_pipeline_ladder_runs_and_tells_its_stages() {
         .replace("64 KiB", "8 KiB")
         .replace("batch_size = 8", "batch_size = 2")
         .replace("seq_len = 128", "seq_len = 64")
-        .replace("warmup = 2", "warmup = 1");
+        .replace("warmup = 2", "warmup = 1\nrepeats = 1");
     let place = Place::new(&recipe);
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["8 measured"]);
     let report = std::fs::read_to_string(place.results().join("report.html")).unwrap();

@@ -149,7 +149,7 @@ fn goes_on_from_its_state(device: &str) {
     let recipe = format!(
         "title = \"t\"\ndevice = \"{device}\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
          num_hidden_layers = 1\nnum_attention_heads = 2\n[train]\nbatch_size = 2\nseq_len = 8\n\
-         optimizer = {{ kind = \"adamw\", lr = 1e-3 }}\n[measure]\nwarmup = 1\nsteps = 600\n[save]\n\
+         optimizer = {{ kind = \"adamw\", lr = 1e-3 }}\n[measure]\nrepeats = 1\nwarmup = 1\nsteps = 600\n[save]\n\
          state = \"out/state\"\nevery = 20\n"
     );
     let [whole, killed] = [Place::new(&recipe), Place::new(&recipe)];

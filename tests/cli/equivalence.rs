@@ -24,6 +24,7 @@ seq_len = 99
 clip_norm = 0.5
 optimizer = { kind = "adamw", lr = 1e-2 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 5
 [[grid]]
@@ -78,6 +79,9 @@ max_position_embeddings = 64
 [train]
 batch_size = 1
 seq_len = 32
+graph = false
+[measure]
+repeats = 1
 [grid]
 "offload.strategy" = ["none", "overlap"]
 "train.optimizer" = [{ kind = "adamw" }, { kind = "sgd", momentum = 0.9 }]
@@ -128,6 +132,7 @@ batch_size = 4
 seq_len = 24
 optimizer = { kind = "none" }
 [measure]
+repeats = 1
 warmup = 1
 steps = 2
 [[grid]]

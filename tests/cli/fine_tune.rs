@@ -11,7 +11,7 @@ fn recipe(name: &str, steps: usize) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name);
     let text = std::fs::read_to_string(path).expect("a recipe");
     let shorter = |line: &str| match line.split_once(" = ") {
-        Some(("steps", _)) => format!("steps = {steps}"),
+        Some(("steps", _)) => format!("steps = {steps}\nrepeats = 1"),
         Some(("size", _)) => "size = \"200 KiB\"".into(),
         _ => line.into(),
     };

@@ -22,6 +22,7 @@ batch_size = 2
 seq_len = 16
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 0
 steps = 1
 [save]

@@ -20,6 +20,7 @@ mode = "inference"
 batch_size = 2
 seq_len = 32
 [measure]
+repeats = 1
 warmup = 1
 steps = 3
 "#;
@@ -155,7 +156,7 @@ fn samplers_other_networks_and_adapters_go_forward_too() {
     assert_eq!(sampled.len(), 6);
     let swiglu = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"swiglu\"\nhidden_size = 128\n\
                   intermediate_size = 256\nnum_hidden_layers = 3\n[train]\nmode = \"inference\"\nbatch_size = 2\n\
-                  seq_len = 64\n[measure]\nwarmup = 1\nsteps = 3\n[grid]\n\"train.batch_size\" = [2, 4]\n";
+                  seq_len = 64\n[measure]\nrepeats = 1\nwarmup = 1\nsteps = 3\n[grid]\n\"train.batch_size\" = [2, 4]\n";
     assert_eq!(rows(swiglu).len(), 2);
     let lora =
         "[tuning]\nmethod = \"lora\"\n[grid]\n\"offload.strategy\" = [\"none\", \"naive\", \"overlap\"]\n";

@@ -21,6 +21,7 @@ batch_size = 2
 seq_len = 16
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 1
 "#;

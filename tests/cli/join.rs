@@ -24,6 +24,7 @@ batch_size = 4
 seq_len = 32
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 0
 steps = 3
 [grid]

@@ -139,7 +139,7 @@ fn weights_of_a_folder_train_and_generate() {
     place.write(
         "tuned.toml",
         "title = \"t\"\n[model]\nkind = \"qwen2\"\nweights = \"qwen2\"\n[train]\nbatch_size = 2\nseq_len = 8\n\
-         [measure]\nwarmup = 1\nsteps = 1\n",
+         [measure]\nrepeats = 1\nwarmup = 1\nsteps = 1\n",
     );
     place.runner(&["run", "tuned.toml"]).exits(0).says(&["1 measured"]);
     place.runner(&["generate", "qwen2", "--prompt", "a"]).exits(1).says(&["tokenizer.json", "--ids"]);

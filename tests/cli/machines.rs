@@ -67,7 +67,7 @@ fn what_needs_other_hardware_is_skipped_with_its_reason() {
     place
         .runner(&["run", "gpu.toml"])
         .exits(2)
-        .says(&["no NVIDIA driver with a device was found", "gpu.toml:16"]);
+        .says(&["no NVIDIA driver with a device was found", "gpu.toml:17"]);
 
     // What a machine with the GPU measured takes the place of what was skipped.
     let (folder, done) = (place.results(), place.rows());

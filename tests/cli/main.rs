@@ -5,6 +5,7 @@ mod checkpoint;
 mod cluster;
 mod commands;
 mod cuda;
+mod cuda_graph;
 mod cuda_ranks;
 mod cuda_scaler;
 mod cuda_training;

@@ -45,7 +45,7 @@ fn a_trace_needs_no_more_memory_than_the_steps() {
     let place = Place::new(
         "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 64\nhidden_size = 64\n\
          num_hidden_layers = 8\nnum_attention_heads = 2\nmax_position_embeddings = 256\n[train]\nbatch_size = 8\n\
-         seq_len = 256\noptimizer = { kind = \"sgd\", lr = 0.1 }\n[measure]\nwarmup = 1\nsteps = 2\n",
+         seq_len = 256\noptimizer = { kind = \"sgd\", lr = 0.1 }\n[measure]\nrepeats = 1\nwarmup = 1\nsteps = 2\n",
     );
     place.runner(&["run", "recipe.toml"]).exits(0);
     let memory = &place.rows().remove(0)["measurement"]["memory"];

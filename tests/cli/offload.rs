@@ -21,6 +21,7 @@ accumulation_steps = 2
 clip_norm = 0.5
 optimizer = { kind = "adamw", lr = 3e-2 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 4
 [grid]
@@ -178,9 +179,9 @@ fn resident_blocks_train_alike() {
 /// As many blocks as the limit has room for by the estimate; the row says how many.
 #[test]
 fn resident_blocks_are_as_many_as_fit() {
-    let grid = "[measure]\nwarmup = 1\nsteps = 2\nmemory_limit = \"LIMIT\"\n[offload]\nstrategy = \"overlap\"\n\
+    let grid = "[measure]\nrepeats = 1\nwarmup = 1\nsteps = 2\nmemory_limit = \"LIMIT\"\n[offload]\nstrategy = \"overlap\"\n\
                 resident_blocks = \"auto\"\n[grid]\n\"checkpoint.blocks\" = [0, 1]\n";
-    let measure = "[measure]\nwarmup = 1\nsteps = 4\n";
+    let measure = "[measure]\nrepeats = 1\nwarmup = 1\nsteps = 4\n";
     let sizes =
         [("hidden_size = 32", "hidden_size = 128"), ("intermediate_size = 64", "intermediate_size = 512")];
     let counts = |limit: &str| -> Vec<u64> {

@@ -22,6 +22,7 @@ batch_size = 4
 seq_len = 48
 clip_norm = 1.0
 [measure]
+repeats = 1
 warmup = 1
 steps = 40
 "#;

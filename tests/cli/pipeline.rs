@@ -28,6 +28,7 @@ seq_len = 16
 clip_norm = 0.5
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 12
 "#;

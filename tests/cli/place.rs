@@ -19,6 +19,7 @@ batch_size = 2
 seq_len = 16
 optimizer = { kind = "sgd", lr = 0.1 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 3
 [grid]
@@ -44,6 +45,7 @@ batch_size = 2
 seq_len = 16
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 2
 "#;
@@ -72,6 +74,7 @@ batch_size = 3
 seq_len = 47
 optimizer = { kind = "adamw", lr = 1e-2 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 5
 [tuning]

@@ -20,6 +20,7 @@ accumulation_steps = 2
 clip_norm = 1.0
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 2
 "#;

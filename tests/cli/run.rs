@@ -116,6 +116,7 @@ batch_size = 8
 seq_len = 128
 optimizer = { kind = "adamw" }
 [measure]
+repeats = 1
 warmup = 0
 steps = 2
 [[grid]]

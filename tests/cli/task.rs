@@ -85,6 +85,7 @@ optimizer = { kind = "adamw", lr = 1e-3 }
 [eval]
 every = 1000
 [measure]
+repeats = 1
 warmup = 1
 steps = 3
 "#;

@@ -16,7 +16,7 @@ pub fn recipe(model: &str, more: &str) -> String {
     format!(
         "title = \"tensor\"\ndevice = \"cpu\"\n[model]\n{model}{sizes}[train]\nbatch_size = 4\nseq_len = 32\n\
          accumulation_steps = 2\nclip_norm = 0.1\noptimizer = {{ kind = \"adamw\", lr = 1e-3 }}\n\
-         [measure]\nwarmup = 0\nsteps = 6\n{more}"
+         [measure]\nrepeats = 1\nwarmup = 0\nsteps = 6\n{more}"
     )
 }
 

@@ -84,7 +84,7 @@ fn an_adapter_is_saved_merged_and_read_again() {
     let adapter = Path::new(&model).join("adapter").display().to_string();
     let tuned = format!(
         "title = \"t\"\n[model]\nkind = \"qwen2\"\nweights = \"{model}\"\n[train]\nbatch_size = 2\nseq_len = 16\n\
-         optimizer = {{ kind = \"adamw\", lr = 1e-2 }}\n[measure]\nwarmup = 0\nsteps = 3\n[tuning]\n\
+         optimizer = {{ kind = \"adamw\", lr = 1e-2 }}\n[measure]\nrepeats = 1\nwarmup = 0\nsteps = 3\n[tuning]\n\
          method = \"lora\"\nrank = 5\nalpha = 7\nadapter = \"{adapter}\"\n"
     );
     place.write(

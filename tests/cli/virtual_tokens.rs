@@ -80,7 +80,7 @@ fn virtual_tokens_are_saved_and_read_again() {
         let recipe = |adapter: &str, steps: usize, save: &str| {
             format!(
                 "title = \"t\"\n[model]\nkind = \"{}\"\nweights = \"{model}\"\n[train]\nbatch_size = 2\nseq_len = 16\n\
-                 optimizer = {{ kind = \"adamw\", lr = 1e-2 }}\n[measure]\nwarmup = 0\nsteps = {steps}\n[tuning]\n\
+                 optimizer = {{ kind = \"adamw\", lr = 1e-2 }}\n[measure]\nrepeats = 1\nwarmup = 0\nsteps = {steps}\n[tuning]\n\
                  method = \"{method}\"\nnum_virtual_tokens = 5\nadapter = \"{adapter}\"\n[save]\nadapter = \"{save}\"\n",
                 &name[..name.find('_').expect("a family")]
             )
@@ -133,6 +133,7 @@ every = 10
 batches = 2
 feature_distance = true
 [measure]
+repeats = 1
 warmup = 1
 steps = 30
 "#;

@@ -31,6 +31,7 @@ accumulation_steps = 2
 clip_norm = 0.5
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 1
 steps = 50
 "#;
@@ -205,6 +206,7 @@ seq_len = 32
 clip_norm = 0.5
 optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
+repeats = 1
 warmup = 0
 steps = 20
 "#;

@@ -195,7 +195,7 @@ pub const FACTORS: &[Factor] = &[
     ),
     factor!("remainders", ["no"], ["yes", "train.optimizer.store_param_remainders" = "true"]),
     factor!("waiting", ["no"], ["each step", "train.sync_each_step" = "true"]),
-    factor!("graph", ["no"], ["yes", "train.graph" = "true"]),
+    factor!("graph", ["no", "train.graph" = "false"], ["yes", "train.graph" = "true"]),
     factor!(
         "tuning",
         ["full"],

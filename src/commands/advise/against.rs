@@ -16,7 +16,7 @@ use crate::commands::plan::short;
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, Source, keys};
 use crate::row::{Row, Status, ceilings};
-use crate::run::resolve_auto;
+use crate::run::{resolve_auto, resolve_graphs};
 use crate::words::DeviceId;
 use crate::words::text::{percent, seconds};
 
@@ -36,6 +36,7 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     let on_cpu = first.is_on_cpu();
     let source = Source::read(&args.recipe)?.with(&args.checked.settings.set);
     let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
+    resolve_graphs(&mut recipe, &results.rows);
     resolve_auto(&mut recipe, &results.rows);
     let rates = rates(first, &results.rows, args.checked.target.as_ref());
     let known_by = recipe.apart_from_device();

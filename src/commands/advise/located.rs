@@ -1,6 +1,7 @@
 //! [`Located`]: the recipe that runs a plan.
 
 use miette::{Result, miette};
+use serde_json::Value;
 
 use super::AdviseArgs;
 use crate::advise::Limits;
@@ -38,7 +39,8 @@ impl Located {
         wanted.measure.host_memory_limit = limits.host_memory.map(Bytes);
         let written = changed.iter().map(|(key, value)| format!("{key}={value}").parse().expect("a setting"));
         let all: Vec<Setting> = args.checked.settings.set.iter().cloned().chain(written).collect();
-        let place = |recipe: &Recipe| recipe.cells.iter().position(|cell| *cell == wanted);
+        let wanted_json = wanted.to_json();
+        let place = |recipe: &Recipe| recipe.cells.iter().position(|cell| cell.to_json() == wanted_json);
         if let Ok(recipe) = Recipe::load(&args.recipe, &all, &target)
             && let Some(position) = place(&recipe)
         {
@@ -82,6 +84,7 @@ fn text_of(cell: &Cell, title: &str) -> String {
 
 /// The settings that turn the recipe's cell into the plan, in TOML.
 fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
+    const LAUNCHED: Value = Value::Bool(false);
     const KEYS: [&str; 8] = [
         "precision",
         "checkpoint.level",
@@ -95,7 +98,10 @@ fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
     let [base, plan] = [base, plan].map(|cell| without_nulls(&cell.to_json()));
     let changed = |key: &str| {
         let place = format!("/{}", key.replace('.', "/"));
-        let value = plan.pointer(&place).filter(|value| base.pointer(&place) != Some(*value))?;
+        // A cell by launches has no such key.
+        let launched = (key == "train.graph").then_some(&LAUNCHED);
+        let [base, value] = [&base, &plan].map(|cell| cell.pointer(&place).or(launched));
+        let value = value.filter(|_| value != base)?;
         Some((key.to_string(), toml::Value::try_from(value).expect("JSON without null").to_string()))
     };
     KEYS.into_iter().filter_map(changed).collect()

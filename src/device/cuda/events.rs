@@ -173,7 +173,11 @@ pub struct Mark(pub(super) Arc<OnceLock<Arc<Event>>>);
 impl Mark {
     /// Behind everything issued so far on this thread's stream, on the device of this tensor.
     pub fn behind(tensor: &CubeTensor) -> Self {
-        let gpu = Gpu::of(tensor).expect("a CUDA tensor");
+        Self::new(Gpu::of(tensor).expect("a CUDA tensor"))
+    }
+
+    /// Behind everything issued so far on this thread's stream.
+    pub fn new(gpu: &Gpu) -> Self {
         let mark = Arc::<OnceLock<Arc<Event>>>::default();
         let own = mark.clone();
         gpu.stream().enqueue(None, move |_, stream| {

@@ -19,12 +19,15 @@ use cudarc::driver::sys;
 
 use super::launch::Pointer;
 use super::memory::Usage;
-use super::{Gpu, buffer, int_buffer};
+use super::{CopyStream, Gpu, Later, Mark, buffer, int_buffer};
+use crate::measure::Seconds;
 
 /// A recorded sequence of launches on this thread's stream.
 pub struct Graph {
     gpu: &'static Gpu,
     graph: client::Graph,
+    /// Waits for places in the graph, to note when the device comes there.
+    beside: CopyStream,
 }
 
 /// A tensor that a graph reads, and that is another each time.
@@ -93,6 +96,7 @@ impl Gpu {
         }
         // Pages that other work left free would be the graph's too.
         self.release_memory();
+        let beside = CopyStream::new(self, false)?;
         let (client, said) = (self.client(), |e: ServerError| format!("{e}"));
         client.graph_prepare().map_err(said)?;
         let mut reserved = 0;
@@ -108,7 +112,7 @@ impl Gpu {
         let result = catch_unwind(AssertUnwindSafe(|| work(Run::Recorded)));
         let graph = client.stop_capture();
         match (graph, result) {
-            (Ok(graph), Ok(result)) => Ok((Graph { gpu: self, graph }, result)),
+            (Ok(graph), Ok(result)) => Ok((Graph { gpu: self, graph, beside }, result)),
             (graph, _) => {
                 self.stream().forget_failure();
                 self.release_memory();
@@ -138,6 +142,29 @@ impl Graph {
         // reads and what it gave; all of it is used on the stream of this thread alone.
         let replayed = unsafe { self.graph.replay() };
         replayed.unwrap_or_else(|e| panic!("the device refuses a recorded step: {e}"));
+    }
+
+    /// As [`replay`](Self::replay). Returns the seconds from a place in it to its end, for when the device has ended it.
+    ///
+    /// Each replay comes to the place again. So a stream beside the graph's waits for it, and records an event of this
+    /// replay alone: the host need not read one time before it launches the next.
+    pub fn timed_replay(&self, place: &Mark) -> Seconds {
+        self.replay();
+        let (at_place, place, beside) = (Later::default(), place.clone(), self.beside.raw());
+        let noted = at_place.clone();
+        self.gpu.stream().enqueue(None, move |_, _| {
+            let place = place.0.get().ok_or("a place in a recorded step is not there")?;
+            place.hold(beside.stream());
+            noted.record_on(beside.stream());
+            Ok(())
+        });
+        let end = Later::behind(self.gpu);
+        Box::new(move || {
+            let [end, at_place] =
+                [&end, &at_place].map(|later| later.event().expect("the device has come here"));
+            // The stream beside is some microseconds late.
+            end.seconds_since(at_place).max(0.0)
+        })
     }
 
     /// Writes each tensor of `from` over that of the same place in `into`, which the graph reads.

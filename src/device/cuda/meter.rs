@@ -16,7 +16,7 @@ use cubecl::client::Client;
 
 use super::pinned::pinned;
 use super::{Event, Gpu, PeakObservation, Usage, buffer, out_of_memory};
-use crate::measure::{Measured, Meter, Phase, Stop, after_last_update, divergence};
+use crate::measure::{Measured, Meter, Phase, Seconds, Stop, after_last_update, divergence};
 
 /// The device's answer to a read: it arrives in page-locked memory without the host waiting.
 type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
@@ -47,6 +47,8 @@ pub struct CudaMeter {
     /// End of what came before, in measured steps.
     since: Option<Rc<Event>>,
     spans: Vec<Span>,
+    /// By measured step: backward of a graph, whose span is one of forward.
+    backwards: Vec<(usize, Seconds)>,
     /// Measured steps begun.
     measured: usize,
     /// The steps whose loss is not known yet.
@@ -66,6 +68,7 @@ impl CudaMeter {
             observation: None,
             since: None,
             spans: Vec::new(),
+            backwards: Vec::new(),
             measured: 0,
             pending: VecDeque::new(),
             result: Measured::default(),
@@ -74,6 +77,14 @@ impl CudaMeter {
 
     fn mark(&self) -> Rc<Event> {
         Rc::new(Event::record(self.gpu))
+    }
+
+    /// Ends a phase of a measured step.
+    fn end_span(&mut self, phase: Phase) {
+        let Some(start) = self.since.take() else { return };
+        let end = self.mark();
+        self.spans.push(Span { step: self.measured - 1, phase, start, end: end.clone() });
+        self.since = Some(end);
     }
 
     /// Notes the memory of a phase that has just been issued.
@@ -112,6 +123,11 @@ impl CudaMeter {
         self.result.seconds.iter_mut().for_each(|of_phase| of_phase.resize(self.measured, 0.0));
         for Span { step, phase, start, end } in self.spans.drain(..) {
             self.result.seconds[phase as usize][step] += end.seconds_since(&start);
+        }
+        for (step, seconds) in self.backwards.drain(..) {
+            let backward = seconds();
+            self.result.seconds[Phase::Forward as usize][step] -= backward;
+            self.result.seconds[Phase::Backward as usize][step] += backward;
         }
     }
 
@@ -173,10 +189,15 @@ impl Meter for CudaMeter {
 
     fn end(&mut self, phase: Phase) {
         self.note_memory(phase);
-        let Some(start) = self.since.take() else { return };
-        let end = self.mark();
-        self.spans.push(Span { step: self.measured - 1, phase, start, end: end.clone() });
-        self.since = Some(end);
+        self.end_span(phase);
+    }
+
+    fn end_graph(&mut self, backward: Seconds) {
+        self.note_memory(Phase::Backward);
+        if self.since.is_some() {
+            self.backwards.push((self.measured - 1, backward));
+        }
+        self.end_span(Phase::Forward);
     }
 
     fn loss(&mut self, loss: Tensor<1>) {

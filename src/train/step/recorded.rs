@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::{End, Step};
-use crate::device::cuda::{Gpu, Graph, Input, Place, Run, write_zeros};
+use super::{End, PhaseEnd, Step};
+use crate::device::cuda::{Gpu, Graph, Input, Mark, Place, Run, write_zeros};
 use crate::measure::Phase;
 use crate::model::Inputs;
 use crate::ops::name::OperatorName;
@@ -24,7 +24,7 @@ use crate::words::DeviceId;
 
 /// How far a step is with its graph.
 pub(super) enum Recording {
-    /// `train.graph` is off.
+    /// The cell has no graph.
     Off,
     /// The next step runs without a graph.
     First,
@@ -43,6 +43,8 @@ pub(super) struct Recorded {
     inputs: Inputs,
     /// The gradient of the loss, unless it is 1.
     scale: Option<Tensor<1>>,
+    /// Between forward and backward.
+    middle: Mark,
     /// Where the weights lay when it was recorded.
     weights: Vec<Option<Place>>,
     loss: Tensor<1>,
@@ -100,10 +102,10 @@ impl<N: Build> Step<'_, N> {
         for inputs in inputs {
             self.stage.residence.return_to(before);
             recorded.graph.refill(&recorded.inputs.tensors, &inputs.tensors);
-            recorded.graph.replay();
+            let backward = recorded.graph.timed_replay(&recorded.middle);
             self.stage.residence.join(after);
             // The next replay overwrites it after everything that reads it.
-            end(Phase::Backward, Some(recorded.loss.clone()));
+            end(PhaseEnd::Graph(backward), Some(recorded.loss.clone()));
         }
         let (gradients, loss) = (recorded.gradients.clone(), recorded.loss.clone());
         match &self.replicas {
@@ -134,7 +136,8 @@ impl<N: Build> Step<'_, N> {
         residence.return_to(&residence.slot_state());
         let before = residence.slot_state();
         let buckets = Arc::<Mutex<Vec<RecordedBucket>>>::default();
-        let recorded = Gpu::open(ordinal).record(|run| {
+        let gpu = Gpu::open(ordinal);
+        let recorded = gpu.record(|run| {
             let casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
             // Of several micro-batches replicas sum only the sums.
             let of_replicas =
@@ -145,8 +148,9 @@ impl<N: Build> Step<'_, N> {
             drop(gates);
             // The meter reads the memory at the end of forward.
             if run == Run::First {
-                end(Phase::Forward, None);
+                end(PhaseEnd::Phase(Phase::Forward), None);
             }
+            let middle = (run == Run::Recorded).then(|| Mark::new(gpu));
             let gradients = self.stage.backward(0, scale.clone());
             drop(casts);
             let network = self.stage.residence.network();
@@ -168,7 +172,7 @@ impl<N: Build> Step<'_, N> {
             if run != Run::Recorded {
                 self.stage.residence.return_to(&before);
             }
-            (loss, set, after)
+            (loss, set, after, middle)
         });
         // What is recorded has moved no block.
         self.stage.residence.join(&before);
@@ -176,13 +180,14 @@ impl<N: Build> Step<'_, N> {
         self.sums.iter().for_each(|sums| write_zeros(sums.all()));
         match recorded {
             Err(reason) => Recording::Refused(reason),
-            Ok((graph, (loss, gradients, after))) => {
+            Ok((graph, (loss, gradients, after, middle))) => {
                 let weights = places(self.stage.residence.network());
                 let buckets = std::mem::take(&mut *buckets.lock().expect("no panic"));
                 Recording::Done(Box::new(Recorded {
                     graph,
                     inputs,
                     scale,
+                    middle: middle.expect("the last run records"),
                     weights,
                     loss,
                     gradients,
@@ -200,7 +205,7 @@ impl<N: Build> Step<'_, N> {
         }
     }
 
-    /// How forward and backward ran; `None` if `train.graph` is off.
+    /// How forward and backward ran; `None` if they were not to be recorded.
     pub fn graph_path(&self) -> Option<String> {
         match &self.recording {
             Recording::Off => None,

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 
-use super::{End, Step, read};
+use super::{End, PhaseEnd, Step, read};
 use crate::measure::Phase;
 use crate::ops::name::OperatorName;
 use crate::parallel::schedule::Action;
@@ -22,7 +22,7 @@ impl<N: Build> Step<'_, N> {
                     let network = self.stage.residence.network();
                     let loss = stages.forward((stage, micro_batch), network, &batches[micro_batch]);
                     losses.extend(loss.clone().filter(|_| self.train.sync_each_step));
-                    end(Phase::Forward, loss);
+                    end(PhaseEnd::Phase(Phase::Forward), loss);
                 }
                 Action::Backward { stage, micro_batch } => {
                     let _masks = self.masks(micro_batch);
@@ -41,7 +41,7 @@ impl<N: Build> Step<'_, N> {
                     }
                     drop(sums);
                     stages.recorder.end(Action::Backward { stage, micro_batch });
-                    end(Phase::Backward, None);
+                    end(PhaseEnd::Phase(Phase::Backward), None);
                 }
                 Action::Send(message) => stages.send(&message),
                 Action::Receive(message) => {
@@ -54,7 +54,7 @@ impl<N: Build> Step<'_, N> {
                     report = self.update(None);
                     stages = self.stages.take().expect("put there");
                     stages.recorder.end(Action::Update);
-                    end(Phase::Optimizer, None);
+                    end(PhaseEnd::Phase(Phase::Optimizer), None);
                 }
                 Action::Infer { .. } => unreachable!("a pipeline trains"),
             }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use burn::tensor::Tensor;
+
 use super::Training;
 use crate::device::trace::{self, Mark};
 use crate::measure::{Crossing, Evaluation, FeatureDistance, GradientHistogram, Stop, diverged};
@@ -10,6 +12,7 @@ use crate::ops::wide;
 use crate::precision::gradient_histogram;
 use crate::recipe::Cell;
 use crate::train::build::Build;
+use crate::train::step::PhaseEnd;
 use crate::words::files::write_whole;
 use crate::words::streams::tell;
 
@@ -85,7 +88,13 @@ impl<N: Build> Training<'_, N> {
     pub fn record(&mut self, path: Option<&Path>) -> Vec<Crossing> {
         let device = self.cell.device_id();
         let recorded = device.record(|| {
-            self.step(&mut |phase, _| device.mark(Mark::End(phase)), None);
+            let mark = &mut |ending: PhaseEnd, _: Option<Tensor<1>>| {
+                // The graph of a cell is gone.
+                if let PhaseEnd::Phase(phase) = ending {
+                    device.mark(Mark::End(phase));
+                }
+            };
+            self.step(mark, None);
             // A trace of a sampler shows the time between two steps too.
             if self.cell.data.sampler().sampler.keeps_samples() {
                 self.load();

@@ -1,12 +1,15 @@
 //! `parallel.pipeline` with every other section.
 
 use crate::model::Model;
-use crate::recipe::Cell;
 use crate::recipe::rules::Checked;
+use crate::recipe::{Cell, Train};
 use crate::residence::Memory;
 use crate::words::Rule;
 
 const SECTION: &str = "parallel.pipeline";
+
+/// Keys that a pipeline does not go with, whether the cell has them, why, and what to change.
+type Refusal = (&'static [&'static str], bool, &'static str, &'static str);
 
 /// Refuses what cannot be divided into stages, and what stages do not do.
 pub(super) fn check(cell: &Cell) -> Checked {
@@ -18,7 +21,20 @@ pub(super) fn check(cell: &Cell) -> Checked {
             format!("remove {SECTION}, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
         ));
     };
-    let (train, parts) = (&cell.train, pipeline.micro_batches);
+    micro_batches(&cell.train, pipeline.micro_batches)?;
+    let at_once = pipeline.schedule.updates_at_once();
+    let of_updates = of_updates_at_once(cell, shape.tied).into_iter().filter(|_| at_once);
+    let mut refused = of_stages(cell).into_iter().chain(of_updates);
+    if let Some((keys, _, why, help)) = refused.find(|(_, broken, _, _)| *broken) {
+        let mut keys = keys.to_vec();
+        keys.push(SECTION);
+        return Err(Rule::new(&keys, format!("{SECTION} does not go with {}: {why}", keys[0]), help));
+    }
+    pipeline.check(shape.layers)
+}
+
+/// `parts`: micro-batches of a pipeline.
+fn micro_batches(train: &Train, parts: usize) -> Checked {
     Rule::refuse_if(
         !train.batch_size.is_multiple_of(parts),
         &["parallel.pipeline.micro_batches", SECTION, "train.batch_size"],
@@ -30,19 +46,21 @@ pub(super) fn check(cell: &Cell) -> Checked {
         &["train.accumulation_steps", SECTION],
         "a pipeline adds up the gradients of its micro-batches: train.accumulation_steps would mean the same",
         "remove it, and raise train.batch_size and parallel.pipeline.micro_batches",
-    )?;
-    let keeps_samples = cell.data.sampler().sampler.keeps_samples();
-    let at_once = pipeline.schedule.updates_at_once();
-    let refused: [(&[&'static str], bool, &str, &str); 9] = [
+    )
+}
+
+/// What no stage does.
+fn of_stages(cell: &Cell) -> [Refusal; 5] {
+    [
         (
             &["train.mode"],
-            !train.mode.trains(),
+            !cell.train.mode.trains(),
             "a forward alone has no backward to be scheduled",
             "remove one of the two",
         ),
         (
             &["data.sampler"],
-            keeps_samples,
+            cell.data.sampler().sampler.keeps_samples(),
             "the last step of an epoch has fewer micro-batches",
             "use the sampler \"blocks\"",
         ),
@@ -64,35 +82,35 @@ pub(super) fn check(cell: &Cell) -> Checked {
             "the answers to a task are those of a whole network",
             "remove [task], or use one process",
         ),
+    ]
+}
+
+/// What a schedule whose stages update as soon as they can does not do. `tied`: whether the head is the embedding.
+fn of_updates_at_once(cell: &Cell, tied: bool) -> [Refusal; 4] {
+    [
         (
             &["train.optimizer"],
-            at_once && train.optimizer.rule().is_none(),
+            cell.train.optimizer.rule().is_none(),
             "PipeDream is an order of updates, and there are none",
             "set train.optimizer, or use schedule = \"1f1b\"",
         ),
         (
             &["train.clip_norm"],
-            at_once && train.clip_norm.is_some(),
+            cell.train.clip_norm.is_some(),
             "PipeDream updates each stage by itself, before the norm over all stages is known",
             "remove train.clip_norm, or use schedule = \"1f1b\"",
         ),
         (
             &["precision.scaler"],
-            at_once && cell.precision.scaler.is_some(),
+            cell.precision.scaler.is_some(),
             "PipeDream updates each stage by itself, before it is known whether another one overflows",
             "remove precision.scaler, or use schedule = \"1f1b\"",
         ),
         (
             &["model.tie_word_embeddings", "model"],
-            at_once && shape.tied,
+            tied,
             "PipeDream updates the first and the last stage by themselves, and a tied embedding is in both",
             "set model.tie_word_embeddings = false, or use schedule = \"1f1b\"",
         ),
-    ];
-    if let Some((keys, _, why, help)) = refused.into_iter().find(|(_, broken, _, _)| *broken) {
-        let mut keys = keys.to_vec();
-        keys.push(SECTION);
-        return Err(Rule::new(&keys, format!("{SECTION} does not go with {}: {why}", keys[0]), help));
-    }
-    pipeline.check(shape.layers)
+    ]
 }

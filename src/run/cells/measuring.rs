@@ -1,0 +1,113 @@
+//! Measures one process of a cell on a device that is this run's.
+
+use std::time::{Duration, Instant};
+
+use miette::{Result, miette};
+
+use super::{Run, Session, TurnEnd};
+use crate::measure::Measurement;
+use crate::recipe::Cell;
+use crate::row::{Environment, Inputs, Row, Status};
+use crate::run::environment::now;
+use crate::run::executor::{Job, Outcome, memory_limit};
+use crate::run::options::is_enough;
+use crate::train::remove_states;
+use crate::words::{DeviceId, text};
+
+/// How a process ended.
+struct Ended {
+    status: Status,
+    reason: String,
+    measurement: Option<Measurement>,
+    seconds: f64,
+}
+
+impl Run<'_> {
+    /// Runs a process of a cell and saves its row. `turn`: the cell and the process.
+    ///
+    /// # Errors
+    /// When no cell can be started, or the row cannot be saved.
+    pub(super) fn measure(
+        &mut self,
+        (position, process): (usize, usize),
+        timeout: Duration,
+        environment: &Environment,
+        inputs: Inputs,
+    ) -> Result<TurnEnd> {
+        let Session { recipe, store, executor, progress, trace, .. } = *self.session;
+        let (cell, label) = (&recipe.cells[position], self.label((position, process)));
+        executor.ready(cell.parallel.ranks())?;
+        if self.options.force {
+            remove_earlier_states(cell)?;
+        }
+        let key = store.key(cell, &inputs);
+        // That of a run that was killed.
+        store.drop_new_trace(&key);
+        progress.cell_started(&label);
+        let placed = &executor.placed(cell);
+        let infos = placed.parallel.devices(cell.device_id()).into_iter().map(DeviceId::info);
+        let fullest = infos.min_by_key(|info| info.memory_available).expect("a cell has a device");
+        let limit = memory_limit(placed, &fullest);
+        let trace = (trace && process == 0).then(|| store.new_trace_path(&key));
+        let job = Job { cell: placed, memory_limit: limit, timeout, trace: trace.as_deref() };
+        let start = Instant::now();
+        let outcome =
+            executor.run(job, &mut |advance| progress.cell_advanced(&label, advance), self.session.cancel);
+        let seconds = start.elapsed().as_secs_f64();
+        let ended = match outcome {
+            Outcome::Finished(measurement) => {
+                Ended { status: Status::Ok, reason: String::new(), measurement: Some(*measurement), seconds }
+            }
+            Outcome::Ended { status, reason } => Ended { status, reason, measurement: None, seconds },
+            Outcome::Cancelled => {
+                store.drop_new_trace(&key);
+                return Ok(TurnEnd::Cancelled);
+            }
+        };
+        let row = Row { repeat: process + 1, ..ended.row(cell, limit, environment, inputs) };
+        self.save(position, &row)?;
+        // A cell that could not save its weights can go on from its last state to save them.
+        let well = row.ended_well();
+        if well && let Err(e) = remove_states(cell) {
+            progress.notice(&format!("the state of a finished cell cannot be removed: {e}"));
+        }
+        progress.cell_ended(&label, &row);
+        if cell.processes() > 1 && row.status == Status::Ok && process == 0 && is_enough(cell, &row) {
+            progress.notice(&format!(
+                "cell {} has one process, because that took {}; --set measure.repeats={} measures it again",
+                position + 1,
+                text::seconds(row.prepared_seconds().unwrap_or(seconds)),
+                cell.processes()
+            ));
+        }
+        self.rows[position][process] = Some(row);
+        Ok(TurnEnd::Ran { well })
+    }
+}
+
+impl Ended {
+    /// Its row. `limit`: bytes of device memory that the process had.
+    fn row(self, cell: &Cell, limit: u64, environment: &Environment, inputs: Inputs) -> Row {
+        let environment = Environment { date: now(), ..environment.clone() };
+        let ran = cell.within(limit);
+        let row = Row::new(cell, &environment, self.status, self.reason).of_inputs(inputs);
+        let row = Row { estimate: ran.estimate(), process_seconds: Some(self.seconds), ..row };
+        match self.measurement {
+            Some(measurement) => row.measured(&ran, measurement),
+            None => row,
+        }
+    }
+}
+
+/// Removes the states of an earlier run, so that the cell begins anew.
+///
+/// # Errors
+/// When they cannot be removed.
+fn remove_earlier_states(cell: &Cell) -> Result<()> {
+    remove_states(cell).map_err(|e| {
+        miette!(
+            help = "make the folder of save.state writable, or name another one",
+            "the state of an earlier run cannot be removed: {e}"
+        )
+    })
+}
