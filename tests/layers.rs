@@ -1,7 +1,9 @@
 //! The house stands in layers: what a folder of `src` may import is what stands below it.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use walkdir::WalkDir;
 
@@ -56,6 +58,24 @@ fn arrows_go_down() {
     assert!(rising.is_empty(), "{} arrows go up:\n{}", rising.len(), rising.join("\n"));
 }
 
+/// What a report is made of: rows, their records, the recipe that asks, and common words. What the engine knows of a cell is in
+/// its row.
+const OF_REPORTS: [&str; 5] = ["words", "measure", "recipe", "row", "report"];
+
+#[test]
+fn a_report_is_made_of_rows() {
+    let report = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report");
+    let mut others = Vec::new();
+    for file in WalkDir::new(report).into_iter().map(Result::unwrap) {
+        let name = file.path().to_str().unwrap();
+        let Some(name) = name.strip_suffix(".rs").filter(|name| !is_of_tests(name)) else { continue };
+        let imports = imports(&fs::read_to_string(file.path()).unwrap());
+        let engine = imports.into_iter().filter(|used| !OF_REPORTS.contains(&used.as_str()));
+        others.extend(engine.map(|used| format!("{name} imports {used}")));
+    }
+    assert!(others.is_empty(), "{}", others.join("\n"));
+}
+
 fn is_of_tests(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap();
     file.ends_with("tests") || name.contains("tests/") || file == "testing"
@@ -77,4 +97,38 @@ fn imports_of_code_are_found() {
     let text = "use crate::words::Bytes;\n// crate::report\nfn f() { crate::device::x(crate::ops::y) }\n\
                 #[cfg(test)]\nmod tests {\n    use crate::run::testing;\n}\n";
     assert_eq!(imports(text), ["words", "device", "ops"]);
+}
+
+/// What trains; the rest of the program describes it or runs it.
+const ENGINE: [&str; 11] = [
+    "train",
+    "parallel",
+    "model",
+    "residence",
+    "params",
+    "optim",
+    "precision",
+    "ops",
+    "world",
+    "device",
+    "data",
+];
+
+/// Lines of code of what prints over those of the engine, at most. May only fall.
+const PRINTED: f64 = 0.25;
+
+/// By the lines of code that `tests/count.sh` prints.
+#[test]
+fn what_prints_stays_small_beside_what_trains() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/count.sh");
+    let counted = Command::new("sh").arg(script).output().expect("sh and awk");
+    let counted = String::from_utf8(counted.stdout).expect("text");
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_string(), words.next()?.parse::<f64>().ok()?))
+    };
+    let lines: HashMap<String, f64> = counted.lines().filter_map(line).collect();
+    let sum = |folders: &[&str]| folders.iter().map(|folder| lines[*folder]).sum::<f64>();
+    let share = sum(&["report", "commands"]) / sum(&ENGINE);
+    assert!(share <= PRINTED, "report and commands have {share:.3} of the engine's lines, at most {PRINTED}");
 }

@@ -17,7 +17,7 @@ section! {
         /// Most tokens of a continuation.
         pub max_new_tokens: usize = Key::size(COUNT).default(Whole(48)).called("generated tokens"),
         /// Tokens are drawn from softmax(logits / temperature) by the cell's seed. Without the key the most probable is taken.
-        pub temperature: Option<f64> = Key::size(POSITIVE).default(Nothing).without("greedy"),
+        pub temperature: Option<f64> = Key::size(POSITIVE).default(Nothing),
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod allocation;
 mod capability;
-mod ceilings;
 mod cpu;
 pub mod cuda;
 pub mod elements;
@@ -15,7 +14,6 @@ mod staging;
 mod store;
 mod target;
 mod timer;
-pub mod trace;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -24,7 +22,6 @@ use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 pub use capability::{Capability, Feature};
-pub use ceilings::Ceilings;
 pub use filler::Filler;
 pub use host::{HostMemory, Loan, beyond_host_limit, require_host_memory};
 pub use mirror::Mirror;
@@ -34,6 +31,7 @@ pub use store::{BlockStore, Buffers, Side, StoreSize};
 pub use target::Target;
 pub use timer::{Moment, Timer};
 
+pub use crate::measure::{Ceilings, trace};
 use crate::measure::{CpuMeter, Meter, alloc};
 use crate::words::{Compute, DeviceId, Rule};
 

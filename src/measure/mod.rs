@@ -2,6 +2,7 @@
 
 pub mod alloc;
 mod answers;
+mod ceilings;
 mod cpu;
 mod crossing;
 mod distance;
@@ -14,6 +15,7 @@ pub mod process;
 mod rank;
 mod samples;
 mod scaler;
+pub mod trace;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use answers::{Answer, Answers, Continuation, wilson};
+pub use ceilings::Ceilings;
 pub use cpu::CpuMeter;
 pub use crossing::{Crossing, Direction};
 pub use distance::FeatureDistance;

@@ -53,7 +53,7 @@ macro_rules! models {
             pub const SECTIONS: &[Section] = &[
                 Section::new("model").with(
                     "The network.",
-                    &[Key::method(Values::Kinds).named("kind", "Which network.").follows(&["model.preset"])],
+                    &[Key::method(Values::Kinds).named("kind", "Which network.").called("network").follows(&["model.preset"])],
                 ),
                 config::SECTION,
                 SwigluConfig::SECTION,

@@ -49,17 +49,10 @@ section! {
     pub struct Checkpoint: Section::new("checkpoint") => {
         /// 0: SwiGLU keeps every intermediate result; 0.5: it recomputes element-wise ones; 1: all.
         pub level: Level = Key::method(Values::Numbers(&[0.0, 0.5, 1.0]))
-            .default(Number(0.0))
-            .moot("ops.swiglu", "plain"),
+            .default(Number(0.0)),
         /// Blocks of a segment: only its input is kept, and backward computes it again; 0: no segments.
         pub blocks: usize = Key::method(COUNT_OR_ZERO)
-            .default(Whole(0))
-            .reads(&[
-                ("0", "no blocks recomputed"),
-                ("1", "blocks recomputed"),
-                (MOVING, "moving blocks recomputed"),
-                ("", "{} blocks recomputed at once"),
-            ]),
+            .default(Whole(0)).called("checkpoint blocks"),
     }
 }
 
@@ -151,12 +144,12 @@ section! {
     #[derive(Copy)]
     pub struct Ops: Section::new("ops"), Default => {
         /// The SwiGLU feed-forward network.
-        pub swiglu: Operator = OPERATOR.alone("model.kind", "swiglu"),
+        pub swiglu: Operator = OPERATOR,
         /// Scaled dot-product attention.
         pub attention: Operator = OPERATOR,
         /// Whether custom attention in bf16 or fp16 is fused on CUDA: one kernel that keeps no scores in memory.
         pub fused_attention: bool =
-            Key::flag(true).called("fused attention").moot("ops.attention", "plain").tacit(),
+            Key::flag(true).called("fused attention"),
         /// The language-model head with its cross-entropy.
         pub loss: Operator = OPERATOR,
         /// RMSNorm and LayerNorm.
@@ -179,7 +172,7 @@ pub enum Operator {
 }
 
 const OPERATOR: Key =
-    Key::method(Values::Words(&["custom", "plain"])).default(Word("custom")).role(Role::Operator).tacit();
+    Key::method(Values::Words(&["custom", "plain"])).default(Word("custom")).role(Role::Operator);
 
 impl Ops {
     /// The operators by their names in the recipe.

@@ -31,7 +31,7 @@ section! {
         /// Step t forgets the share t to the power of minus this of the mean squares.
         pub beta_2_decay: f64 = Key::method(POSITIVE).default(Number(0.8)),
         /// Least mean square of the rows; else the distance from 1 to the next number of the parameter's type.
-        pub epsilon_1: Option<f64> = Key::method(POSITIVE).default(Nothing).without("epsilon 1 of the type"),
+        pub epsilon_1: Option<f64> = Key::method(POSITIVE).default(Nothing),
         /// Least size of a parameter that the learning rate is relative to.
         pub epsilon_2: f64 = Key::method(POSITIVE).default(Number(1e-3)),
         /// Root mean square of an update that is not scaled down.

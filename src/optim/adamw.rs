@@ -41,7 +41,7 @@ section! {
         ///
         /// Absent in rows where it says nothing new.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        pub store_param_remainders: bool = Key::flag(false).tacit(),
+        pub store_param_remainders: bool = Key::flag(false),
     }
 }
 

@@ -108,8 +108,8 @@ impl OptimizerConfig {
         "What updates the weights.",
         &[Key::method(Values::Kinds)
             .named("kind", "Which optimizer.")
-            .default(Word("none"))
-            .reads(&[("none", "no update")])],
+            .called("optimizer")
+            .default(Word("none"))],
     );
 
     /// Bytes that the optimizer keeps between steps of these parameters.

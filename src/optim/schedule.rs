@@ -32,8 +32,8 @@ impl Schedule {
         "The factor of the learning rate at each step.",
         &[Key::method(Values::Kinds)
             .named("kind", "Which schedule.")
-            .default(Word("constant"))
-            .reads(&[("", "{} schedule")])],
+            .called("schedule")
+            .default(Word("constant"))],
     );
 }
 

@@ -20,37 +20,29 @@ section! {
         ///
         /// `train.batch_size` is that of all together: the same problem, whatever their number.
         pub data: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
-            .always_said()
-            .default(Whole(1))
-            .reads(&[("1", "one replica"), ("", "{} replicas")])
-            .without("one process"),
+            .default(Whole(1)).called("replicas"),
         /// How the replicas' gradients come together: summed on every rank, block by block during backward; or
         /// gathered on the first rank, which updates and sends the weights.
         pub data_reduce: DataReduce =
-            Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")).tacit(),
+            Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")),
         /// What is divided among the replicas: nothing, the optimizer's state, also the gradients, or also the weights of
         /// blocks, which are gathered for their turns.
         ///
         /// Absent in rows where it says nothing new.
         #[serde(default, skip_serializing_if = "Shard::is_none")]
         pub shard: Shard = Key::method(Values::Words(&["none", "optimizer", "gradients", "weights"]))
-            .default(Word("none"))
-            .reads(&[("none", "nothing divided"), ("", "{} divided")])
-            .without("nothing divided")
-            .tacit(),
+            .default(Word("none")),
         /// What carries sums and messages between ranks on GPUs: NCCL, with a GPU for each; or sockets, through the host's
         /// memory, where ranks may share a GPU. "auto": NCCL if it is installed and there is a GPU for each rank, else sockets.
         #[serde(default, skip_serializing_if = "Engine::is_auto")]
         pub engine: Engine =
-            Key::method(Values::Words(&["auto", "nccl", "sockets"])).default(Word("auto")).tacit(),
+            Key::method(Values::Words(&["auto", "nccl", "sockets"])).default(Word("auto")),
         /// Ranks that each layer of a replica is divided among: attention by its heads, the MLP by its inner columns,
         /// embedding, head and loss by the vocabulary.
         pub tensor: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
-            .default(Whole(1))
-            .reads(&[("1", "whole layers"), ("", "layers over {} ranks")])
-            .without("whole layers"),
+            .default(Whole(1)).called("ranks of a layer"),
         /// Seconds that a rank waits for another before the cell ends as failed.
-        pub timeout: f64 = Key::method(POSITIVE).default(Number(30.0)).called("time limit of a wait").tacit(),
+        pub timeout: f64 = Key::method(POSITIVE).default(Number(30.0)).called("time limit of a wait"),
     } and {
         /// `None`: every rank has the whole network.
         #[serde(default, skip_serializing_if = "Option::is_none")]

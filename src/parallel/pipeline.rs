@@ -16,19 +16,11 @@ section! {
     /// A pipeline: each rank has a part of the blocks, and the parts of a batch go through all ranks.
     pub struct Pipeline: Section::new(PATH) => {
         /// Ranks that the blocks are divided over, a stage each, or `chunks` of them.
-        pub stages: usize = Key::method(Values::Whole { least: 2, most: MOST_STAGES })
-            .reads(&[("", "{} stages")])
-            .without("no pipeline"),
+        pub stages: usize = Key::method(Values::Whole { least: 2, most: MOST_STAGES }),
         /// What each rank computes when: GPipe, 1F1B, interleaved 1F1B, PipeDream, or the order of `actions`.
-        pub schedule: Schedule = Key::method(Values::Words(Schedule::WORDS)).reads(&[
-            ("gpipe", "GPipe"),
-            ("1f1b", "1F1B"),
-            ("pipedream", "PipeDream"),
-            ("written", "a written schedule"),
-        ]),
+        pub schedule: Schedule = Key::method(Values::Words(Schedule::WORDS)),
         /// Parts of a batch that go through the stages one behind the other.
-        pub micro_batches: usize = Key::method(Values::Whole { least: 1, most: MOST_MICRO_BATCHES })
-            .reads(&[("1", "1 micro-batch"), ("", "{} micro-batches")]),
+        pub micro_batches: usize = Key::method(Values::Whole { least: 1, most: MOST_MICRO_BATCHES }),
     } and {
         /// Stages of each rank, where a schedule takes several.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,16 +43,14 @@ impl Pipeline {
             "1F1B over several stages of each rank.",
             &[Key::method(SEVERAL_CHUNKS)
                 .named("chunks", "Stages of each rank, which are far apart in the network; with one it would be \"1f1b\".")
-                .default(Whole(2))
-                .reads(&[("", "{} chunks")])],
+                .default(Whole(2))],
         ),
         Section::of(PATH, "schedule", &["written"]).with(
             "An order that is written out.",
             &[
                 Key::method(CHUNKS)
                     .named("chunks", "Stages of each rank: stage s is on rank s modulo `stages`.")
-                    .default(Whole(1))
-                    .reads(&[("", "{} chunks")]),
+                    .default(Whole(1)),
                 Key::method(Values::Text).named("actions", "`0F0 0B0; 1F0 1B0`: rank by rank, forward and backward of a stage for a micro-batch.").default(Nothing),
             ],
         ),

@@ -24,9 +24,9 @@ section! {
     pub struct Precision: Section::new("precision") => {
         /// Type of weights, activations and gradients; with autocast of matrix products alone.
         pub compute: Compute =
-            Key::method(Values::Words(&["fp32", "tf32", "bf16", "fp16"])).default(Word("fp32")),
+            Key::method(Values::Words(&["fp32", "tf32", "bf16", "fp16"])).default(Word("fp32")).called("precision"),
         /// Weights, residual sums and optimizer state in fp32, matrix products in `compute`.
-        pub autocast: bool = Key::flag(false).tacit(),
+        pub autocast: bool = Key::flag(false),
     } and {
         /// What the loss is multiplied by, so that small gradients do not vanish in fp16.
         pub scaler: Option<ScalerConfig>,

@@ -31,7 +31,7 @@ section! {
     #[derive(Copy)]
     pub struct StaticGradScaler: Section::of("precision.scaler", "kind", &["static"]) => {
         /// What the loss is multiplied by.
-        pub scale: f64 = Key::method(Values::Scale).default(Number(65536.0)).reads(&[("", "scale {}")]),
+        pub scale: f64 = Key::method(Values::Scale).default(Number(65536.0)),
     }
 }
 
@@ -44,7 +44,7 @@ section! {
     pub struct DynamicGradScaler: Section::of("precision.scaler", "kind", &["dynamic"]), Default => {
         /// The scale of the first step.
         pub init_scale: f64 =
-            Key::method(Values::Scale).default(Number(65536.0)).reads(&[("", "from {}")]),
+            Key::method(Values::Scale).default(Number(65536.0)),
         /// What the scale grows by; above 1.
         pub growth_factor: f64 = Key::method(POSITIVE).default(Number(2.0)),
         /// What the scale is multiplied by after a step that was skipped; below 1.
@@ -60,8 +60,8 @@ impl ScalerConfig {
             "Multiplies the loss, so that small gradients do not vanish in fp16; without it nothing does.",
             &[Key::method(Values::Kinds)
                 .named("kind", "Which gradient scaler.")
-                .default(Nothing)
-                .reads(&[("", "{} scale")])],
+                .called("scaler")
+                .default(Nothing)],
         ),
         StaticGradScaler::SECTION,
         DynamicGradScaler::SECTION,

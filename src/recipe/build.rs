@@ -65,7 +65,7 @@ impl Recipe {
         let title = table.get("title").map(|title| title.span());
         let header = HEADER_KEYS.into_iter().filter_map(|key| table.remove_entry(key)).collect();
         let combinations = combinations(table, source)?;
-        let Cells { cells, stages, settings, elsewhere } =
+        let Cells { cells, names, stages, settings, elsewhere } =
             Cells::read(&root, combinations, set, (source, target))?;
         let swept = keys::swept(&settings);
         save::check_apart(&cells, &swept).map_err(|rule| source.plain(&rule.message, &rule.help))?;
@@ -75,6 +75,8 @@ impl Recipe {
         if !stages.is_empty() {
             header.report.ladder = stages;
         }
+        let of_ladder = header.report.ladder.iter().map(|stage| stage.name.clone());
+        let names = if of_ladder.len() == names.len() { of_ladder.collect() } else { names };
         header.report.leave_out(|key| set.iter().flatten().any(|setting| overlay::writes(setting, key)));
         header.report.check(&settings, source)?;
         let goes_along = |key: &&String| keys::goes_along(key, &settings);
@@ -87,6 +89,7 @@ impl Recipe {
             title: header.title,
             question: header.question,
             cells,
+            names,
             devices: Vec::new(),
             elsewhere: elsewhere.into_iter().map(|(position, why)| (position, why.to_string())).collect(),
             report: header.report,
@@ -108,7 +111,7 @@ fn combinations<'t>(table: &mut DeTable<'t>, source: &Source) -> Result<Vec<Vari
     }
     match rungs {
         Some(rungs) => ladder::expand(rungs, source),
-        None => Ok(grid::expand(grid, source)?.into_iter().map(|layer| (vec![layer], None)).collect()),
+        None => grid::expand(grid, source),
     }
 }
 
@@ -116,6 +119,8 @@ fn combinations<'t>(table: &mut DeTable<'t>, source: &Source) -> Result<Vec<Vari
 #[derive(Default)]
 struct Cells {
     cells: Vec<Cell>,
+    /// By cell.
+    names: Vec<String>,
     /// Of a ladder.
     stages: Vec<Stage>,
     /// By cell.
@@ -134,8 +139,8 @@ impl Cells {
     ) -> Result<Self, RecipeError> {
         let found = Found::default();
         let target = target.map(|target| (target, &found));
-        let built = combinations.par_iter().map(|(layers, _)| {
-            let layers = [layers.as_slice(), set].concat();
+        let built = combinations.par_iter().map(|variant| {
+            let layers = [variant.layers.as_slice(), set].concat();
             let (mut cell, missing) = read::from_table(root.clone(), &layers, source, target)?;
             // Cells are not told apart by what follows from other keys.
             let settings = settings(&cell.to_json());
@@ -154,7 +159,7 @@ impl Cells {
             return Err(name.into_iter().fold(error, |error, name| error.in_cell(&name)));
         }
         let (mut all, mut seen) = (Self::default(), HashMap::new());
-        for (built, (layers, stage)) in built.into_iter().zip(combinations) {
+        for (built, Variant { layers, name, stage }) in built.into_iter().zip(combinations) {
             let (cell, missing, (identity, settings)) = built?;
             let position = all.cells.len();
             if let Some(same) = seen.insert(identity, position) {
@@ -167,6 +172,7 @@ impl Cells {
             }
             all.elsewhere.extend(missing.map(|missing| (position, missing)));
             all.cells.push(cell);
+            all.names.push(name);
             all.settings.push(settings);
             all.stages.extend(stage);
         }
@@ -187,7 +193,7 @@ fn twice(
 ) -> RecipeError {
     let help = match stage {
         None => "remove the repeated value from the grid".to_string(),
-        Some(stage) => format!("let the rung \"{}\" set something else, or remove it", stage.stage),
+        Some(stage) => format!("let the rung \"{}\" set something else, or remove it", stage.name),
     };
     source.at(span, format!("cell {} is the same as cell {}", position + 1, same + 1), help)
 }
@@ -212,12 +218,12 @@ fn name(
     error: &RecipeError,
     source: &Source,
 ) -> Option<String> {
-    let (own, stage) = &combinations[cell];
+    let Variant { layers: own, stage, .. } = &combinations[cell];
     if let Some(stage) = stage {
-        return Some(format!("the stage \"{}\"", stage.stage));
+        return Some(format!("the rung \"{}\"", stage.name));
     }
     // Of a grid a cell has one.
-    let others: Vec<&Layer> = combinations.iter().flat_map(|(other, _)| other).collect();
+    let others: Vec<&Layer> = combinations.iter().flat_map(|other| &other.layers).collect();
     let mut own = own.concat();
     // What is set is the same in all.
     own.retain(|(key, _)| set.iter().flatten().all(|(other, _)| other.get_ref() != key.get_ref()));

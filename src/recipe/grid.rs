@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostic::{RecipeError, Source};
-use super::report::Stage;
+use super::report::{Stage, require_name};
 use crate::words::is_within;
 
 /// A grid larger than this is a slip: at one second a cell it runs for three hours.
@@ -23,18 +23,29 @@ pub type Axis<'i> = (Spanned<String>, Vec<Override<'i>>);
 /// Settings that are written together, by dotted keys: the values that one cell takes from the grid, a rung of a ladder.
 pub type Layer<'i> = Vec<(Spanned<String>, Override<'i>)>;
 
-/// What a cell sets beside what all cells have, in the order in which it is laid over the recipe, and its rung of a ladder.
-pub type Variant<'i> = (Vec<Layer<'i>>, Option<Stage>);
+/// The key of a grid's table that names its cells.
+const NAME: &str = "name";
+
+/// What tells a cell from others.
+#[derive(Default)]
+pub struct Variant<'i> {
+    /// What it sets beside what all cells have, in the order in which it is laid over the recipe.
+    pub layers: Vec<Layer<'i>>,
+    /// Its name in tables and charts; empty without one.
+    pub name: String,
+    /// Its rung of a ladder.
+    pub stage: Option<Stage>,
+}
 
 /// Expands the grid; without one there is a single cell that overrides nothing.
 ///
 /// # Errors
-/// An axis without values, a grid of another type, or more than [`MAX_CELLS`] cells.
+/// An axis without values, a grid of another type, a name that no table can show, or more than [`MAX_CELLS`] cells.
 pub fn expand<'i>(
     grid: Option<(Spanned<DeString<'i>>, Spanned<DeValue<'i>>)>,
     source: &Source,
-) -> Result<Vec<Layer<'i>>, RecipeError> {
-    let Some((name, grid)) = grid else { return Ok(vec![Vec::new()]) };
+) -> Result<Vec<Variant<'i>>, RecipeError> {
+    let Some((name, grid)) = grid else { return Ok(vec![Variant::default()]) };
     let wrong_type = |span| {
         source.at(
             Some(span),
@@ -58,8 +69,9 @@ pub fn expand<'i>(
         _ => return Err(wrong_type(span)),
     };
 
-    let mut products = Vec::new();
-    for table in tables {
+    let (mut names, mut products) = (Vec::new(), Vec::new());
+    for mut table in tables {
+        names.push(cell_name(&mut table, source)?);
         products.push(axes(table, source)?);
     }
 
@@ -87,7 +99,22 @@ pub fn expand<'i>(
             "add a table with [[grid]], or remove the key".into(),
         ));
     }
-    Ok(products.iter().flat_map(|axes| product(axes)).collect())
+    let named = names.iter().zip(&products).flat_map(|(name, axes)| {
+        let variant = |layer| Variant { layers: vec![layer], name: name.clone(), stage: None };
+        product(axes).into_iter().map(variant)
+    });
+    Ok(named.collect())
+}
+
+/// Takes the name of a table's cells out of it.
+///
+/// # Errors
+/// A name that is no text of one line.
+fn cell_name(table: &mut DeTable<'_>, source: &Source) -> Result<String, RecipeError> {
+    let Some((key, name)) = table.remove_entry(NAME) else { return Ok(String::new()) };
+    let text = name.get_ref().as_str().unwrap_or_default().to_string();
+    require_name(&text, Some(key.span()), source)?;
+    Ok(text)
 }
 
 /// The axes of one table; nested tables are the same as dotted keys.

@@ -22,7 +22,7 @@ pub fn expand<'i>(
         source.at(
             Some(span),
             "`ladder` must be a list of tables, one for each rung".into(),
-            "write [[ladder]] followed by stage = \"...\" and set = { \"precision.compute\" = \"bf16\" }"
+            "write [[ladder]] followed by name = \"...\" and set = { \"precision.compute\" = \"bf16\" }"
                 .into(),
         )
     };
@@ -55,7 +55,7 @@ pub fn expand<'i>(
         }
         let stage = Stage::deserialize(Deserializer::from(Spanned::new(span, rung)))
             .map_err(|e| source.toml_error(&e, &[SET]))?;
-        out.push((so_far.clone(), Some(stage)));
+        out.push(Variant { layers: so_far.clone(), name: stage.name.clone(), stage: Some(stage) });
     }
     if out.is_empty() {
         return Err(wrong_type(name.span()));

@@ -3,8 +3,8 @@
 use super::tests::{BASE, draw, recipe, says};
 use super::*;
 
-const LADDER: &str = "[[ladder]]\nstage = \"plain\"\n[[ladder]]\nstage = \"larger\"\nwhy = \"w\"\n\
-    set = { \"train.batch_size\" = 2, checkpoint.level = 0.5 }\n[[ladder]]\nstage = \"recomputed\"\n\
+const LADDER: &str = "[[ladder]]\nname = \"plain\"\n[[ladder]]\nname = \"larger\"\nwhy = \"w\"\n\
+    set = { \"train.batch_size\" = 2, checkpoint.level = 0.5 }\n[[ladder]]\nname = \"recomputed\"\n\
     set = { \"checkpoint.level\" = 1 }\n";
 
 #[test]
@@ -14,7 +14,7 @@ fn each_rung_of_a_ladder_adds_to_those_before_it() {
         ladder.cells.iter().map(|cell| (cell.train.batch_size, cell.checkpoint.level.number())).collect();
     assert_eq!(cells, [(1, 0.0), (2, 0.5), (2, 1.0)]);
     let stages: Vec<(&str, &str)> =
-        ladder.report.ladder.iter().map(|stage| (stage.stage.as_str(), stage.why.as_str())).collect();
+        ladder.report.ladder.iter().map(|stage| (stage.name.as_str(), stage.why.as_str())).collect();
     assert_eq!(stages, [("plain", ""), ("larger", "w"), ("recomputed", "")]);
     // The same cells as those of a grid that repeats the settings of every rung before.
     let grids = recipe(
@@ -34,10 +34,30 @@ fn the_ladder_of_the_training_loop_has_the_cells_that_were_measured() {
     let measured = load("results/pipeline_ladder/h100-80gb-hbm3/recipe.toml");
     assert_eq!(ladder.cells, measured.cells);
     let stages = |recipe: &Recipe| -> Vec<[String; 2]> {
-        recipe.report.ladder.iter().map(|stage| [stage.stage.clone(), stage.why.clone()]).collect()
+        recipe.report.ladder.iter().map(|stage| [stage.name.clone(), stage.why.clone()]).collect()
     };
     assert_eq!(stages(&ladder), stages(&measured));
     assert_eq!(ladder.cells.len(), 8);
+}
+
+/// As copies of recipes of earlier versions have it.
+#[test]
+fn a_rung_may_have_its_name_as_stage() {
+    assert_eq!(recipe(&LADDER.replace("name", "stage")).report.ladder[1].name, "larger");
+}
+
+#[test]
+fn a_table_of_a_grid_names_its_cells() {
+    let named = recipe(
+        "[[grid]]\nname = \"keep all\"\n\"train.batch_size\" = [1, 2]\n\
+         [[grid]]\n\"checkpoint.level\" = 1\n",
+    );
+    assert_eq!(named.names, ["keep all", "keep all", ""]);
+    let grid = |name: &str| format!("{BASE}[grid]\nname = {name}\n\"train.batch_size\" = [1, 2]\n");
+    for wrong in ["\"\"", "3", "\"a\\nb\"", "[\"a\", \"b\"]"] {
+        says(&grid(wrong), &["a `name` of cells is no text", "r.toml:"]);
+    }
+    says(&grid("\"x\"").replace("name", "names"), &["names"]);
 }
 
 #[test]
@@ -64,7 +84,7 @@ fn a_wrong_ladder_is_refused_where_it_is_wrong() {
         &["cell 3 is the same as cell 2", "rung \"recomputed\""],
     );
     says(&format!("{BASE}{}", LADDER.replace("why", "wyh")), &["unknown key `wyh`", "did you mean `why`?"]);
-    says(&format!("{BASE}[[ladder]]\nset = {{}}\n"), &["the key `stage` is missing"]);
+    says(&format!("{BASE}[[ladder]]\nset = {{}}\n"), &["the key `name` is missing"]);
 }
 
 #[test]

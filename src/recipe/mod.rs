@@ -58,6 +58,8 @@ pub struct Recipe {
     /// What the recipe answers, in a sentence or two. May be empty.
     pub question: String,
     pub cells: Vec<Cell>,
+    /// The name that the recipe gives to each cell; else empty.
+    pub names: Vec<String>,
     /// By the position of a cell: why it needs hardware that is not here.
     pub elsewhere: BTreeMap<usize, String>,
     /// The name of each cell's device, in results that tell several apart; else empty.
@@ -170,8 +172,15 @@ impl Recipe {
         self.cells.iter().any(on_cpu) && !self.cells.iter().all(on_cpu)
     }
 
-    /// Puts these cells in the place of its own, with the name of the device that measured each.
+    /// Puts these cells in the place of its own, each once or several times and in their order, with the name of the device
+    /// that measured each.
     pub fn tell_devices_apart(&mut self, cells: Vec<Cell>, devices: Vec<String>) {
+        let mut own = self.cells.iter().zip(&self.names).peekable();
+        let name = |cell: &Cell| {
+            while own.next_if(|(other, _)| *other != cell).is_some() {}
+            own.peek().map_or_else(String::new, |(_, name)| (*name).clone())
+        };
+        self.names = cells.iter().map(name).collect();
         (self.cells, self.devices) = (cells, devices);
     }
 

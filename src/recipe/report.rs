@@ -1,6 +1,7 @@
 //! `[report]`: what the report compares with what.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use itertools::Itertools;
 use serde::Deserialize;
@@ -31,7 +32,8 @@ pub struct ReportConfig {
 #[serde(deny_unknown_fields)]
 pub struct Stage {
     /// Its name in tables and charts.
-    pub stage: String,
+    #[serde(alias = "stage")]
+    pub name: String,
     /// What the stage before it wasted, and why that costs.
     #[serde(default)]
     pub why: String,
@@ -79,7 +81,7 @@ impl ReportConfig {
     /// Every key must be one that cells have, and the baseline must select at least one cell.
     pub(super) fn check(&self, settings: &[Settings], source: &Source) -> Result<(), RecipeError> {
         let span = |words: &str| source.find(words);
-        let texts = self.ladder.iter().flat_map(|stage| [("stage", &stage.stage), ("why", &stage.why)]);
+        let texts = self.ladder.iter().flat_map(|stage| [("name", &stage.name), ("why", &stage.why)]);
         for (key, text) in texts.chain([("published_source", &self.published_source)]) {
             source.require_seen(key, text)?;
         }
@@ -91,24 +93,19 @@ impl ReportConfig {
                     self.ladder.len(),
                     settings.len()
                 ),
-                "write one [[report.ladder]] with `stage` and `why` for each cell, in their order; if --set makes cells \
+                "write one [[report.ladder]] with `name` and `why` for each cell, in their order; if --set makes cells \
                  equal, leave them out: --set 'report={}'"
                     .into(),
             ));
         }
-        let names: Vec<&str> = self.ladder.iter().map(|stage| stage.stage.trim()).collect();
-        if names.iter().any(|name| name.is_empty()) || !names.iter().all_unique() {
-            return Err(source.at(
-                span("stage"),
-                "two stages of the ladder have the same name, or one has none".into(),
-                "give each `stage` a name of its own".into(),
-            ));
+        for stage in &self.ladder {
+            require_name(&stage.name, span("name").or_else(|| span("stage")), source)?;
         }
-        if names.iter().any(|name| name.chars().any(char::is_control)) {
+        if !self.ladder.iter().map(|stage| stage.name.trim()).all_unique() {
             return Err(source.at(
-                span("stage"),
-                "a `stage` has a line break or another control character".into(),
-                "give each stage a name of one line; `why` may have more".into(),
+                span("name").or_else(|| span("stage")),
+                "two rungs of the ladder have the same name".into(),
+                "give each rung a `name` of its own".into(),
             ));
         }
         if self.published.is_empty() && !self.published_source.is_empty() {
@@ -167,6 +164,22 @@ impl ReportConfig {
         }
         Ok(())
     }
+}
+
+/// A name of cells is text of one line.
+pub(super) fn require_name(
+    name: &str,
+    span: Option<Range<usize>>,
+    source: &Source,
+) -> Result<(), RecipeError> {
+    if !name.trim().is_empty() && !name.chars().any(char::is_control) {
+        return source.require_seen("name", name);
+    }
+    Err(source.at(
+        span,
+        "a `name` of cells is no text, empty, or has a line break or another control character".into(),
+        "write text of one line, such as name = \"recompute blocks\"".into(),
+    ))
 }
 
 /// Whether `settings` has every key and value of `selection`.

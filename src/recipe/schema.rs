@@ -38,7 +38,12 @@ fn definitions() -> Map<String, Value> {
         all.insert(format!("rung.{path}"), closed(axes(&path, false)));
     }
     let settings = paths().into_iter().map(|path| (path.clone(), defined("key", &path))).collect();
-    let whole = [("axes", axes("", true)), ("rung", axes("", false)), ("settings", settings)];
+    let mut of_grid = axes("", true);
+    of_grid.insert(
+        "name".into(),
+        described(json!({ "type": "string" }), "What tables and charts call its cells."),
+    );
+    let whole = [("axes", of_grid), ("rung", axes("", false)), ("settings", settings)];
     all.extend(whole.map(|(name, properties)| (format!("{name}.all"), closed(properties))));
     all
 }
@@ -83,7 +88,7 @@ fn header() -> Map<String, Value> {
 
 fn stage() -> Map<String, Value> {
     object(json!({
-        "stage": { "type": "string", "description": "Its name in tables and charts." },
+        "name": { "type": "string", "description": "Its name in tables and charts." },
         "why": { "type": "string", "description": "What the stage before it wasted, and why that costs." },
     }))
 }
@@ -98,7 +103,7 @@ fn ladder() -> Value {
     let mut rung = stage();
     rung.insert("set".into(), defined("rung", "all"));
     let mut rung = closed(rung);
-    rung["required"] = json!(["stage"]);
+    rung["required"] = json!(["name"]);
     let doc = "Cells that each add settings to those of the one before.";
     described(json!({ "type": "array", "items": rung, "minItems": 1 }), doc)
 }

@@ -19,13 +19,11 @@ pub(super) const TOP: Section = Section::new("").with(
     &[
         Key::method(Values::Text)
             .named("device", "\"cpu\", \"cuda:0\" and so on, or \"auto\": the GPU where there is one.")
-            .default(Word("auto"))
-            .reads(&[("cpu", "CPU"), ("", "GPU")]),
+            .default(Word("auto")),
         Key::size(Values::Whole { least: 0, most: u32::MAX as i64 })
             .named("seed", "Seed of the weights and the data.")
             .default(Whole(42))
-            .role(Role::Repetition)
-            .reads(&[("", "seed {}")]),
+            .role(Role::Repetition),
     ],
 );
 
@@ -37,8 +35,7 @@ section! {
         /// Rows from before there was a choice have no such key: it is absent where it says nothing new.
         #[serde(skip_serializing_if = "Mode::trains")]
         pub mode: Mode = Key::method(Values::Words(&["training", "inference"]))
-            .default(Word("training"))
-            .without("training"),
+            .default(Word("training")),
         /// Sequences of one micro-batch.
         pub batch_size: usize = Key::size(COUNT).times("train.seq_len"),
         /// Tokens per sequence.
@@ -46,18 +43,15 @@ section! {
         /// Micro-batches whose gradients are summed before an update.
         pub accumulation_steps: usize = Key::size(COUNT)
             .default(Whole(1))
-            .divides("train.batch_size")
-            .reads(&[("1", "1 micro-batch"), ("", "{} micro-batches")]),
+            .divides("train.batch_size"),
         /// Gradients are scaled down where their norm, over all of them together, is above this.
-        pub clip_norm: Option<f64> = Key::method(POSITIVE).default(Nothing).without("no clipping"),
+        pub clip_norm: Option<f64> = Key::method(POSITIVE).default(Nothing),
         /// Which norm decides the clipping: that of the step's own gradients, or that of the step before, which is known earlier.
         ///
         /// Absent in rows where it says nothing new, as `mode`.
         #[serde(skip_serializing_if = "Clip::is_own")]
         pub clip: Clip = Key::method(Values::Words(&["norm", "previous_norm"]))
-            .default(Word("norm"))
-            .reads(&[("norm", "clipped by its own norm"), ("", "clipped by the norm before")])
-            .tacit(),
+            .default(Word("norm")),
         /// Whether the host reads each step's loss before it goes on, as `loss.item()` does.
         pub sync_each_step: bool = Key::flag(false),
         /// Whether forward and backward of a micro-batch are recorded as one CUDA graph, which the host launches by one call;
@@ -67,8 +61,7 @@ section! {
         #[serde(default, deserialize_with = "graph_or_auto", skip_serializing_if = "std::ops::Not::not")]
         pub graph: bool = Key::method(Values::BoolOr(&[AUTO]))
             .default(Word(AUTO))
-            .absent(Bool(false))
-            .reads(&[("true", "as a graph"), ("", "no graph")]),
+            .absent(Bool(false)),
     } and {
         /// Whether it is open if a step is a graph: the recipe does not say, and the device is not known.
         #[serde(skip)]
@@ -84,9 +77,9 @@ section! {
     pub struct Eval: Section::new("eval") => {
         /// Steps between evaluations; there is also one before the first step and one after the last.
         pub every: usize =
-            Key::method(COUNT).reads(&[("", "evaluated every {} steps")]).without("no evaluation"),
+            Key::method(COUNT),
         /// Batches of `train.batch_size` sequences that an evaluation reads.
-        pub batches: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "{} held-out batches")]),
+        pub batches: usize = Key::method(COUNT).default(Whole(8)),
         /// Whether to measure how far training moves the features of these batches, which the head reads.
         pub feature_distance: bool = Key::flag(false),
     }
@@ -96,12 +89,12 @@ section! {
     /// How a cell is measured.
     pub struct Measure: Section::new("measure") => {
         /// Steps that run first and are not measured.
-        pub warmup: usize = Key::method(COUNT_OR_ZERO).default(Whole(2)).unsaid(),
+        pub warmup: usize = Key::method(COUNT_OR_ZERO).default(Whole(2)),
         /// Steps that are measured.
         ///
         /// Exactly one of `steps` and `epochs` has a value.
         pub steps: Option<usize> =
-            Key::method(COUNT).default(Whole(15)).follows(&["measure.epochs"]).unsaid(),
+            Key::method(COUNT).default(Whole(15)).follows(&["measure.epochs"]),
         /// Instead of steps: passes over the samples of `data.sampler`.
         ///
         /// Strategies need different numbers of steps for the same samples.
@@ -115,18 +108,16 @@ section! {
             .default(Depends("3; 1 if the first takes longer than a minute, or saves something")),
         /// Device memory that the cell's steps must live within, as on a smaller card.
         pub memory_limit: Option<Bytes> =
-            Key::method(Values::Bytes).default(Nothing).reads(&[("", "limit {}")]).without("no memory limit"),
+            Key::method(Values::Bytes).default(Nothing),
         /// Memory of the host that the cell's process must live within: its resident set, without file-backed pages, and
         /// page-locked memory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub host_memory_limit: Option<Bytes> = Key::method(Values::Bytes)
-            .default(Nothing)
-            .reads(&[("", "host limit {}")])
-            .without("no host memory limit"),
+            .default(Nothing),
         /// Whether to count the gradients of one more micro-batch, after the last step, by their size.
         pub gradient_histogram: bool = Key::flag(false),
         /// Seconds after which a cell is ended and becomes a `failed` row.
-        pub timeout: f64 = Key::method(POSITIVE).default(Number(3600.0)).unsaid(),
+        pub timeout: f64 = Key::method(POSITIVE).default(Number(3600.0)),
     }
 }
 

@@ -272,8 +272,8 @@ mod tests {
         assert!(of.contains("in the cell with train.mode = \"inference\", checkpoint.level = 1"), "{of}");
         let of_all = told(grid, &["train.mode=inference", "checkpoint.level=1"]);
         assert!(!of_all.contains("in the cell"), "{of_all}");
-        let ladder = "[[ladder]]\nstage = \"a\"\nset = { \"train.mode\" = \"inference\" }\n\
-                      [[ladder]]\nstage = \"b\"\nset = { \"checkpoint.level\" = 1 }\n";
-        assert!(told(ladder, &[]).contains("in the cell with the stage \"b\""));
+        let ladder = "[[ladder]]\nname = \"a\"\nset = { \"train.mode\" = \"inference\" }\n\
+                      [[ladder]]\nname = \"b\"\nset = { \"checkpoint.level\" = 1 }\n";
+        assert!(told(ladder, &[]).contains("in the cell with the rung \"b\""));
     }
 }

@@ -142,8 +142,8 @@ fn a_title_that_no_report_can_show_is_refused() {
     let titled = |title: &str| BASE.replacen(BASE.lines().next().expect("a title"), title, 1);
     says(&titled(r#"title = "a\u0000b""#), &["`title` holds the control character '\\0'", "remove it"]);
     says(&titled(r#"title = "a\u0085b""#), &["`title` holds the control character", "remove it"]);
-    let stage = "[[ladder]]\nstage = \"a\\uffffb\"\n";
-    says(&format!("{BASE}{stage}"), &["`stage` holds the control character", "remove it"]);
+    let stage = "[[ladder]]\nname = \"a\\uffffb\"\n";
+    says(&format!("{BASE}{stage}"), &["`name` holds the control character", "remove it"]);
     assert_eq!(parse(&titled("title = \"\"\"two\nlines\"\"\"")).unwrap().title, "two\nlines");
 }
 

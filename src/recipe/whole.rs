@@ -7,12 +7,13 @@ pub const KEYS: [(&str, &str); 10] = [
     (
         "[grid]",
         "Dotted keys and lists of values, such as `\"train.batch_size\" = [1, 2, 4]`: each combination \
-         is a cell, and the last key varies fastest. `[[grid]]`, several tables, joins their cells.",
+         is a cell, and the last key varies fastest. `[[grid]]`, several tables, joins their cells. \
+         `name = \"recompute blocks\"` in a table is what tables and charts call its cells.",
     ),
     (
         "[[ladder]]",
         "In place of a grid: each rung is a cell with the settings of all rungs before it and its own, \
-         `stage = \"mixed precision\"`, `why = \"...\"`, `set = { \"precision.compute\" = \"bf16\" }`.",
+         `name = \"mixed precision\"`, `why = \"...\"`, `set = { \"precision.compute\" = \"bf16\" }`.",
     ),
     (
         "[on_cpu]",
@@ -31,7 +32,7 @@ pub const KEYS: [(&str, &str); 10] = [
     ("report.published_source", "Who published them and on what."),
     (
         "report.ladder",
-        "What each cell of a grid is, `stage` and `why`, where each improves on the one before.",
+        "What each cell of a grid is, `name` and `why`, where each improves on the one before.",
     ),
     ("[[set]]", "What `--set` writes at the end of the copy in the results."),
 ];

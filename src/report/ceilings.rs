@@ -3,9 +3,9 @@
 use itertools::Itertools;
 
 use super::alike::groups;
-use crate::device::Ceilings;
+use crate::row::Ceilings;
 use crate::row::Environment;
-use crate::words::text::significant;
+use crate::words::text::{seconds, significant};
 
 /// A rate by its name and unit.
 type Rate = (&'static str, fn(&Ceilings) -> Option<f64>, &'static str);
@@ -26,7 +26,7 @@ const RATES: [Rate; 8] = [
 pub fn sentences<'e>(environments: impl Iterator<Item = &'e Environment>) -> Vec<String> {
     let sentence = |measured: Vec<&Environment>| {
         let ranges: Vec<(String, bool)> = RATES.iter().filter_map(|rate| range(rate, &measured)).collect();
-        let parts = ranges.iter().map(|(range, _)| range).join(", ");
+        let parts = ranges.iter().map(|(range, _)| range.clone()).chain(launch(&measured)).join(", ");
         let parts = if parts.is_empty() { "not measured" } else { &parts };
         let several = if ranges.iter().any(|(_, is_wide)| *is_wide) {
             "; floors and shares are of the highest"
@@ -36,6 +36,17 @@ pub fn sentences<'e>(environments: impl Iterator<Item = &'e Environment>) -> Vec
         format!("Measured ceilings of {}: {parts}{several}", measured[0].device.name)
     };
     groups(environments, |a, b| a.device.name == b.device.name).into_iter().map(sentence).collect()
+}
+
+/// From one small kernel to the next: a step that takes less than this for each of its kernels waits for its host.
+fn launch(measured: &[&Environment]) -> Option<String> {
+    let times = measured.iter().filter_map(|environment| environment.ceilings.launch);
+    let (least, most) = times.minmax_by(f64::total_cmp).into_option()?;
+    let [least, most] = [least, most].map(seconds);
+    Some(format!(
+        "{} for the host to launch a kernel",
+        if least == most { most } else { format!("{least} to {most}") }
+    ))
 }
 
 /// The rate as one number, or from the least to the highest, and whether these differ.
@@ -64,12 +75,13 @@ mod tests {
                 Ceilings { matmul_fp32: Some(matmul), copy: Some(10e9), ..Ceilings::default() };
             environment
         };
-        let all = [measured("GPU", 51.3e12), measured("CPU", 180e9), measured("GPU", 50e12)];
+        let mut all = [measured("GPU", 51.3e12), measured("CPU", 180e9), measured("GPU", 50e12)];
+        (all[0].ceilings.launch, all[2].ceilings.launch) = (Some(30.2e-6), Some(40.3e-6));
         assert_eq!(
             sentences(all.iter()),
             [
-                "Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 10.0 GB/s (bytes read and written); \
-                 floors and shares are of the highest",
+                "Measured ceilings of GPU: matmul fp32 50.0 to 51.3 TFLOP/s, copy 10.0 GB/s (bytes read and written), \
+                 30.2 µs to 40.3 µs for the host to launch a kernel; floors and shares are of the highest",
                 "Measured ceilings of CPU: matmul fp32 180 GFLOP/s, copy 10.0 GB/s (bytes read and written)",
             ]
         );

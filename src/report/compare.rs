@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use itertools::Itertools;
 use miette::miette;
 
-use super::differences::builds;
 use super::document::Table;
+use super::interval::builds;
 use super::table::{Comparison, DEVICE_NAME};
 use super::terminal::ruled;
 use crate::recipe::Recipe;
@@ -128,11 +128,11 @@ fn caveat(a: &Compared, b: &Compared, both: &[(usize, usize)]) -> String {
     }
     out + &match fewest_a.min(fewest_b) {
         0 | 1 => {
-            "times of cells with one process may differ by chance; measure.repeats = 5 shows by how much\n"
+            "times of cells with one process may differ by chance; measure.repeats = 3 shows by how much\n"
                 .into()
         }
         fewest => format!(
-            "times are medians over processes, at least {fewest} of each cell; reports test differences\n"
+            "times are medians over processes, at least {fewest} of each cell; reports have their intervals\n"
         ),
     }
 }

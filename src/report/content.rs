@@ -1,23 +1,19 @@
-//! The elements of a [`super::document::Document`], in the order of the report.
+//! The elements of a [`super::document::Document`]: page 1, which is the same for every report, and the appendix.
 
 use std::collections::BTreeSet;
 
 use itertools::Itertools;
 
-use super::differences::Differences;
 use super::document::{Chart, Document, Element, Table};
-use super::swiglu;
+use super::learning::is_evaluated;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
+use super::verdict::Verdict;
 use super::{
-    answers, conclusion, continuations, environment, labels, ladder, limits, offload, pipeline, precision,
-    ranks, recommendation,
+    answers, continuations, environment, figure, labels, limits, offload, page, pipeline, precision, ranks,
 };
 use crate::row::Status;
 use crate::words::text::{argument, sentence};
-
-/// A table of more rows takes more than half a page.
-const LONG: usize = 24;
 
 /// The report as it is set.
 pub fn document(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Document {
@@ -39,51 +35,68 @@ pub fn document(comparison: &Comparison, charts: Vec<Chart>, timelines: Timeline
 /// The elements of HTML and PDF, and the details of HTML alone.
 fn elements(
     comparison: &Comparison,
-    charts: Vec<Chart>,
-    mut timelines: Timelines,
+    mut charts: Vec<Chart>,
+    timelines: Timelines,
 ) -> (Vec<Element>, Vec<Element>) {
+    let mut out = first_page(comparison, &mut charts);
+    out.push(Element::Appendix);
+    let (more, details) = appendix(comparison, charts, timelines);
+    out.extend(more);
+    (out, details)
+}
+
+/// The question, the answer, a table, a figure, what each method does, and what this does not show.
+fn first_page(comparison: &Comparison, charts: &mut Vec<Chart>) -> Vec<Element> {
+    let verdict = Verdict::new(comparison);
     let mut out = Vec::new();
     if !comparison.recipe.question.is_empty() {
         out.push(Element::paragraph(&comparison.recipe.question));
     }
     // A number stays with its percent sign.
     let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
-    let differences = Differences::new(comparison);
-    let answer = match comparison.lines.iter().any(|line| line.measured().is_some()) {
-        true => recommendation::sentences(comparison, &differences),
-        false => vec!["No cell ran to its end, so there is no answer.".into()],
-    };
-    // What the answer says is not said again.
-    let mut findings = conclusion::sentences(comparison, &differences);
-    findings.retain(|finding| !answer.contains(finding));
-    let answer = answer.into_iter().chain(differences.caveats(comparison));
-    out.push(Element::Summary { items: answer.map(together).collect() });
-    out.extend(Element::section("All methods", [overview(comparison), sizes(comparison)]));
-    out.push(Element::heading("Findings"));
-    out.push(Element::List { items: findings.into_iter().map(together).collect() });
-    let compared = timelines.take_compared();
-    let is_compared = !compared.is_empty();
-    out.extend(compared);
-    out.extend(Element::section("Pipelines", [pipeline::table(comparison)]));
-    out.extend(ladder::elements(comparison));
+    let answer = verdict
+        .as_ref()
+        .map_or_else(|| vec!["No cell ran to its end, so there is no answer.".into()], Verdict::sentences);
+    out.push(Element::Summary { items: answer.into_iter().map(together).collect() });
+    let shown = page::shown(comparison, verdict.as_ref());
+    out.extend(page::table(comparison, &shown).map(Element::Table));
+    let learns = is_evaluated(comparison) || !comparison.recipe.report.ladder.is_empty();
+    out.extend(figure::first(charts, learns).map(Element::Figure));
+    let lists = [
+        ("What each method does", page::techniques(comparison, &shown)),
+        ("What this does not show", limits::limits(comparison)),
+    ];
+    for (heading, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
+        out.push(Element::heading(heading));
+        out.push(Element::List { items: items.into_iter().map(together).collect() });
+    }
+    out
+}
+
+/// Phases, copies, profile, timelines, device, recipe; and the details.
+fn appendix(
+    comparison: &Comparison,
+    charts: Vec<Chart>,
+    mut timelines: Timelines,
+) -> (Vec<Element>, Vec<Element>) {
+    let mut out = Element::section("All methods", [overview(comparison), sizes(comparison)]);
+    out.extend(Element::section("The phases of a step", [comparison.table("results")]));
     out.extend(charts.into_iter().map(Element::Figure));
+    out.extend(Element::section("Pipelines", [pipeline::table(comparison)]));
+    out.extend(Element::section("Counted at each rung", [rungs(comparison)]));
     out.extend(Element::section("What loading cost", [comparison.table("loading")]));
     out.extend(Element::section("What was learned", [comparison.table("learned")]));
     out.extend(Element::section("What was trained", [comparison.table("tuning")]));
     out.extend(answers::elements(comparison));
     out.extend(continuations::elements(comparison));
     out.extend(Element::section("Gradient scalers", [comparison.table("scalers")]));
-    out.extend(Element::section("The phases of a step", [comparison.table("results")]));
     let (copies, crossed) = offload::elements(comparison);
-    let (shown, traces) = timelines::elements(comparison, timelines, is_compared);
     out.extend(copies);
+    out.extend(timelines.take_compared());
     out.extend(ranks::elements(comparison));
+    let (shown, traces) = timelines::elements(comparison, timelines);
     out.extend(shown);
-    out.extend(swiglu::elements(comparison));
     out.extend(Element::section("Published results", [published(comparison)]));
-    out.push(Element::Flush);
-    out.push(Element::heading("Limits"));
-    out.push(Element::paragraph(together(limits::limits(comparison))));
     out.push(Element::heading("How it was measured"));
     out.push(Element::List { items: environment::items(comparison) });
     let details = [
@@ -98,26 +111,28 @@ fn elements(
     let name = comparison.recipe.path.file_name().unwrap_or_default().display();
     out.push(Element::Code { text: format!("runner run {}", argument(&name)) });
     out.push(Element::paragraph(format!("{name} is this recipe:")));
-    out.push(Element::Code { text: comparison.recipe.text.trim_end().into() });
-    (whole(out), details)
+    out.push(Element::Code { text: excerpt(comparison.recipe.text.trim_end()) });
+    (out, details)
 }
 
-/// Figures that have no place yet come before what they would cut in pieces: a section with a table of more than a page, or
-/// with a derivation.
-fn whole(elements: Vec<Element>) -> Vec<Element> {
-    let is_heading = |element: &Element| matches!(element, Element::Heading { .. });
-    let is_long = |element: &Element| match element {
-        Element::Table(table) => table.rows.len() > LONG,
-        element => matches!(element, Element::Derivation { .. }),
+/// A text as far as two pages have room for it.
+fn excerpt(text: &str) -> String {
+    const LINES: usize = 170;
+    const LETTERS: usize = 600;
+    let short = |line: &str| match line.char_indices().nth(LETTERS) {
+        Some((end, _)) => format!("{} …", &line[..end]),
+        None => line.to_string(),
     };
-    let mut out = Vec::new();
-    let mut rest = elements.into_iter().peekable();
-    while let Some(first) = rest.next() {
-        let section: Vec<Element> = rest.peeking_take_while(|element| !is_heading(element)).collect();
-        let flush = is_heading(&first) && section.iter().any(is_long);
-        out.extend(flush.then_some(Element::Flush).into_iter().chain([first]).chain(section));
+    let rest = (text.lines().count() > LINES).then(|| "… recipe.toml has the rest".to_string());
+    text.lines().take(LINES).map(short).chain(rest).join("\n")
+}
+
+/// Kernels, copies and stalls of each rung of a ladder.
+fn rungs(comparison: &Comparison) -> Option<Table> {
+    if comparison.recipe.report.ladder.is_empty() {
+        return None;
     }
-    out
+    comparison.table_in_order("ladder", |line| comparison.naming(line))
 }
 
 /// The tables that a LaTeX document takes, with their labels.
@@ -135,13 +150,6 @@ pub fn for_latex(comparison: &Comparison) -> Vec<(&'static str, Table)> {
 pub(super) fn overview(comparison: &Comparison) -> Option<Table> {
     let mut table = with_status(comparison, "overview")?;
     table.caption.extend(comparison.size_note().map(|note| format!(" {}.", sentence(&note))));
-    if !comparison.shared.is_empty() {
-        table.caption.push_str(&format!(" Where a name does not say otherwise: {}.", comparison.shared));
-    }
-    let recomputed = comparison.lines.iter().filter_map(|line| labels::recomputed(&line.settings)).unique();
-    let recomputed =
-        recomputed.map(|blocks| format!(" Whatever its name says, a method recomputes blocks {blocks}."));
-    table.caption.extend(recomputed);
     Some(table)
 }
 

@@ -37,19 +37,15 @@ pub enum Element {
     },
     Table(Table),
     Figure(Chart),
-    /// In a PDF no figure from above moves below it.
-    Flush,
+    /// What stands behind it is for reference, on pages of its own.
+    Appendix,
     Code {
         text: String,
     },
-    /// Formulas with their reasons, in Typst's markup.
-    Derivation {
-        markup: &'static str,
-    },
 }
 
-/// The first figures and tables of a document, which answer its question.
-const KEPT: usize = 5;
+/// The first figures and tables of a document: those of page 1, and the table of all methods.
+const KEPT: usize = 3;
 
 /// A drawn chart.
 #[derive(Clone, Serialize)]
@@ -166,9 +162,7 @@ impl Document {
             let element = self.elements.remove(place);
             self.details.push(element);
             // A heading with nothing left below it goes too.
-            let bare = |i: usize| {
-                matches!(self.elements.get(i), None | Some(Element::Heading { .. } | Element::Flush))
-            };
+            let bare = |i: usize| matches!(self.elements.get(i), None | Some(Element::Heading { .. }));
             if place > 0 && matches!(self.elements[place - 1], Element::Heading { .. }) && bare(place) {
                 self.elements.remove(place - 1);
             }

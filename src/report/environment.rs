@@ -6,9 +6,9 @@ use itertools::Itertools;
 
 use super::ceilings;
 use super::table::Comparison;
-use crate::device::DeviceInfo;
+use crate::row::DeviceInfo;
+use crate::row::Record;
 use crate::row::{Environment, Row, Status};
-use crate::verify::Record;
 use crate::words::Bytes;
 use crate::words::text::{and, counted};
 

@@ -134,10 +134,6 @@ impl Frame {
         &self.columns[name].values
     }
 
-    pub fn has(&self, name: &str) -> bool {
-        self.columns.contains_key(name)
-    }
-
     pub fn get(&self, name: &str, row: usize) -> Option<f64> {
         self.column(name).get(row).filter(|value| value.is_finite())
     }

@@ -1,6 +1,7 @@
 //! [`Learned`]: the start and the end of a language model's losses.
 
 use super::line::Line;
+use super::table::Comparison;
 use crate::measure::{Evaluation, Measurement};
 
 /// Fewer steps without an evaluation have no curve.
@@ -25,6 +26,15 @@ pub fn trained<'a>(line: &Line<'a>) -> Option<&'a Measurement> {
     let enough = !m.evaluations.is_empty() || m.loss.len() >= FEW_STEPS;
     let learns = line.cell.model.decoder().is_some() && line.cell.train.mode.trains();
     (learns && !m.loss.is_empty() && enough).then_some(m)
+}
+
+/// Whether held-out text says what the methods learn. Random weights learn nothing from random tokens.
+pub fn is_evaluated(comparison: &Comparison) -> bool {
+    let learns = |i: usize| {
+        let cell = comparison.lines[i].cell;
+        !cell.data.is_random() || cell.model.weights_folder().is_some()
+    };
+    comparison.having("eval_perplexity").any(learns)
 }
 
 /// The training loss that every cell reached: the highest final one. `None` where all cells made as many steps, so that their

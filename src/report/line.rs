@@ -1,18 +1,13 @@
 //! [`Line`]: one cell of the recipe, with its rows.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use itertools::Itertools;
 
-use crate::data::sampler::Rows;
-use crate::device::Ceilings;
 use crate::measure::Measurement;
 use crate::recipe::{Cell, Published};
-use crate::row::{Row, Status};
+use crate::row::{Ceilings, Derived, Row, Status};
 use crate::words::Settings;
-
-/// A run whose steps took longer by more in the mean than in the median has waited.
-const WAITED: f64 = 1.05;
 
 /// One cell of the recipe.
 pub struct Line<'a> {
@@ -35,11 +30,14 @@ pub struct Line<'a> {
     pub ceilings: Ceilings,
     /// Seconds in which a kernel ran in its traced step; none before the traces are read.
     pub kernels: Option<f64>,
-    /// By which share another process of the cell may be shorter, and longer, once it has been asked for.
-    pub apart: OnceLock<[f64; 2]>,
 }
 
 impl<'a> Line<'a> {
+    /// A setting of the cell that is a word; empty where it has none.
+    pub fn setting(&self, key: &str) -> &str {
+        self.settings.get(key).and_then(|value| value.as_str()).unwrap_or_default()
+    }
+
     /// What was measured, of a cell that ran to its end.
     pub fn measured(&self) -> Option<&'a Measurement> {
         self.row.and_then(of_its_end)
@@ -50,11 +48,22 @@ impl<'a> Line<'a> {
         self.rows.iter().copied().filter_map(of_its_end)
     }
 
+    /// The row of the process with the median step.
+    pub fn typical_row(&self) -> Option<&'a Row> {
+        let step = |row: &&Row| of_its_end(row).map(|measured| measured.step.median);
+        let timed = self.rows.iter().filter_map(|row| Some((step(row)?, *row)));
+        let by_step = timed.sorted_by(|a, b| a.0.total_cmp(&b.0)).collect_vec();
+        by_step.get(by_step.len().saturating_sub(1) / 2).map(|(_, row)| *row)
+    }
+
     /// What the process with the median step measured.
     pub fn typical(&self) -> Option<&'a Measurement> {
-        let by_step =
-            self.measurements().sorted_by(|a, b| a.step.median.total_cmp(&b.step.median)).collect_vec();
-        by_step.get(by_step.len().saturating_sub(1) / 2).copied()
+        self.typical_row().and_then(of_its_end)
+    }
+
+    /// What follows from the cell by the engine's formulas.
+    pub fn derived(&self) -> Option<&'a Derived> {
+        self.row?.derived.as_ref()
     }
 
     /// The share of the measured step that its kernels take; `None` without a trace, and where batches differ in size, so that
@@ -63,19 +72,9 @@ impl<'a> Line<'a> {
         busy(self.cell, self.measured()?, self.kernels?)
     }
 
-    /// Whether steps on a GPU took clearly longer over the whole run than their median by device events says.
-    pub fn waited(&self) -> bool {
-        let of_run =
-            |measured: &Measurement| Some(measured.run_seconds? / measured.step.seconds.len() as f64);
-        let on_gpu = self.row.is_some_and(|row| !row.is_on_cpu());
-        let waited = |m: &Measurement| of_run(m).is_some_and(|of_run| of_run > WAITED * m.step.median);
-        self.measured().filter(|_| on_gpu).is_some_and(waited)
-    }
-
     /// The line as if this row were its only one.
     pub fn of_process(&self, row: &'a Row) -> Self {
-        let (settings, apart) = (Arc::clone(&self.settings), OnceLock::new());
-        Self { row: Some(row), rows: vec![row], settings, apart, ..*self }
+        Self { row: Some(row), rows: vec![row], settings: Arc::clone(&self.settings), ..*self }
     }
 
     /// How it ended; of a cell whose processes ended differently, how many of them ended well.
@@ -113,7 +112,7 @@ impl<'a> Line<'a> {
         Some((hidden, if waits { most } else { most.max(hidden) }))
     }
 
-    /// Estimated bytes at the cell's highest moment.
+    /// Estimated bytes at the cell's highest moment; of a cell that has not run, by its settings.
     pub fn estimate(&self) -> u64 {
         self.row.map_or_else(|| self.cell.estimate(), |row| row.estimate).total()
     }
@@ -126,8 +125,7 @@ impl<'a> Line<'a> {
 
 /// As [`Line::busy`], of so many seconds of kernels.
 pub fn busy(cell: &Cell, measured: &Measurement, kernels: f64) -> Option<f64> {
-    let alike = cell.data.sampler().sampler.rows() != Rows::Longest;
-    alike.then_some((kernels / measured.step.median).min(1.0))
+    (!cell.data.sampler().varies()).then_some((kernels / measured.step.median).min(1.0))
 }
 
 fn of_its_end(row: &Row) -> Option<&Measurement> {

@@ -8,39 +8,31 @@ mod alike;
 mod answers;
 mod ceilings;
 mod charts;
-mod choices;
 mod columns;
 mod compare;
-mod conclusion;
 mod content;
 mod continuations;
-mod differences;
 mod document;
 mod environment;
-mod families;
+mod figure;
 mod files;
 mod frame;
+mod interval;
 mod labels;
-mod ladder;
 mod latex;
-mod learned;
 mod learning;
 mod limits;
 mod line;
-mod loading;
 mod offload;
 mod operators;
-mod pages;
+mod outcome;
+mod page;
 mod pareto;
 mod pipeline;
 mod precision;
 mod profile;
-mod quality;
 mod ranks;
-mod recommendation;
-mod shapes;
 mod statistics;
-mod swiglu;
 mod table;
 mod terminal;
 #[cfg(test)]
@@ -48,10 +40,9 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod timelines;
-mod trade;
 mod typeset;
 mod units;
-mod updates;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 
@@ -59,14 +50,13 @@ use miette::miette;
 use rayon::prelude::*;
 
 use crate::recipe::Recipe;
+use crate::row::Record;
 use crate::row::Row;
-use crate::verify::Record;
 use crate::words::files::write_whole;
 use document::Chart;
 use table::Comparison;
 use timelines::Timelines;
 
-pub use charts::StackedBar;
 pub use compare::compare;
 pub use profile::profile;
 pub use terminal::terminal_table;
@@ -76,15 +66,6 @@ const PICTURES: [&str; 3] = ["svg", "png", "pdf"];
 
 /// Rows of a table in the HTML file, which a browser still sorts at once.
 const ROWS: usize = 500;
-
-/// A chart of stacked bars, as SVG or as PNG.
-///
-/// # Errors
-/// When it cannot be drawn.
-pub fn stacked_bars(title: &str, unit: &str, bars: &[StackedBar], png: bool) -> miette::Result<Vec<u8>> {
-    let svg = charts::stacked(title, unit, bars)?;
-    if png { charts::png(&svg) } else { Ok(svg.into_bytes()) }
-}
 
 /// Writes the tables, the charts and the documents of a recipe's rows into `folder`, which is made
 /// when it is missing. Rows may be missing or not `ok`: their cells are shown as such. Traces that
@@ -105,7 +86,9 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
             folder.display()
         )
     })?;
-    let charts = charts::draw(&comparison)?;
+    let mut charts = charts::draw(&comparison)?;
+    let shown = page::shown(&comparison, verdict::Verdict::new(&comparison).as_ref());
+    charts.extend(figure::chart(&comparison, &shown));
 
     let mut table = files::table(&comparison)?;
     let mut files = vec![
@@ -113,7 +96,7 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
         ("table.parquet".to_string(), files::parquet(&mut table)?),
         ("table.md".to_string(), terminal::markdown_table(&comparison).into_bytes()),
     ];
-    let drawn: Vec<&Chart> = charts.iter().chain(timelines.charts()).collect();
+    let drawn: Vec<&Chart> = charts.iter().chain(&timelines.compared).collect();
     let pictures: miette::Result<Vec<_>> = drawn.into_par_iter().map(pictures).collect();
     files.extend(pictures?.into_iter().flatten());
     let mut document = content::document(&comparison, charts, timelines);

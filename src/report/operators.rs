@@ -1,6 +1,7 @@
 //! [`as_one`]: one method key for operators that are swept together over networks with different operators.
 
-use crate::ops::Operator;
+use itertools::Itertools;
+
 use crate::recipe::Cell;
 use crate::recipe::keys::is_operator;
 use crate::words::Settings;
@@ -13,12 +14,14 @@ pub const KEY: &str = "ops";
 pub fn as_one(methods: &mut Vec<String>, cells: &[Cell], settings: &mut [Settings]) {
     let swept: Vec<&str> =
         methods.iter().filter(|key| is_operator(key)).filter_map(|key| key.strip_prefix("ops.")).collect();
-    let of_cell = |cell: &Cell| -> Vec<Operator> {
-        cell.chosen_operators().filter(|(name, _)| swept.contains(name)).map(|(_, way)| way).collect()
+    let of_cell = |cell: &Cell| {
+        let chosen = cell.chosen_operators().filter(|(name, _)| swept.contains(name));
+        chosen.map(|(_, way)| way).collect_vec()
     };
-    let ways: Vec<Vec<Operator>> = cells.iter().map(of_cell).collect();
-    let alike = |ways: &Vec<Operator>| ways.first().is_some_and(|first| ways.iter().all(|way| way == first));
-    if !ways.iter().all(alike) || ways.iter().all(|ways| ways.len() == swept.len()) {
+    let ways = cells.iter().map(of_cell).collect_vec();
+    if !ways.iter().all(|ways| !ways.is_empty() && ways.iter().all_equal())
+        || ways.iter().all(|ways| ways.len() == swept.len())
+    {
         return;
     }
     for (settings, ways) in settings.iter_mut().zip(ways) {
@@ -39,7 +42,7 @@ mod tests {
         let source = Source { path: "recipes/operators.toml".into(), text };
         let recipe = Recipe::parse_finished(&source, false).expect("a valid recipe");
         let comparison = Comparison::new(&recipe, &[]);
-        assert_eq!(comparison.methods, ["plain operators", "custom operators"]);
+        assert_eq!(comparison.methods, ["ops plain", "ops custom"]);
         let methods: Vec<usize> = comparison.lines.iter().map(|line| line.method).collect();
         assert_eq!(methods, [0, 1, 0, 1]);
         let baselines: Vec<Option<usize>> = comparison.lines.iter().map(|line| line.baseline).collect();

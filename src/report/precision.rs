@@ -46,9 +46,9 @@ mod tests {
             Some(GradientHistogram { scale: 4.0, activations, parameters: Magnitudes::default() });
         let comparison = Comparison::new(&recipe, &rows);
         let [Some(scalers), Some(gradients)] = tables(&comparison) else { panic!("two tables") };
-        assert_eq!(scalers.rows, [["dynamic scale", "40", "1", "2⁶", "48.0"]]);
+        assert_eq!(scalers.rows, [["scaler dynamic", "40", "1", "2⁶", "48.0"]]);
         let shares = ["25.0 %", "25.0 %", "25.0 %", "25.0 %", "50.0 %"];
-        assert_eq!(gradients.rows[0][..3], ["dynamic scale", "activations", "2²"]);
+        assert_eq!(gradients.rows[0][..3], ["scaler dynamic", "activations", "2²"]);
         assert_eq!(gradients.rows[0][3..], shares);
         assert_eq!(gradients.rows[1][3..], ["0"; 5]);
     }

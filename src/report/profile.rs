@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use miette::miette;
-use strum::VariantArray;
 
 use super::columns::{KERNELS, PARTS};
 use super::document::{Defined, Table};
@@ -13,14 +12,10 @@ use super::line::Line;
 use super::table::Comparison;
 use super::terminal::ruled;
 use super::timelines::trace;
-use crate::device::Ceilings;
-use crate::device::trace::{Activity, EXCHANGE, KernelTime, Profile};
 use crate::measure::Phase;
-use crate::ops::cost::{Work, Works};
-use crate::ops::name::OperatorName;
-use crate::recipe::{Cell, Recipe};
-use crate::row::Row;
-use crate::words::{Compute, DeviceId};
+use crate::measure::trace::{Activity, EXCHANGE, KernelTime, Profile};
+use crate::recipe::Recipe;
+use crate::row::{Bound, Derived, Floor, Row};
 
 /// A line of the table: an operator in a phase, the time in which nothing ran, or the whole step.
 pub struct PartTime {
@@ -29,31 +24,11 @@ pub struct PartTime {
     /// Kernels and copies on the device; `None` where nothing is counted.
     pub kernels: Option<usize>,
     pub seconds: f64,
-    pub floor: Option<Floor>,
+    /// The least seconds that it can take, and of an operator what bounds them.
+    pub floor: Option<f64>,
+    pub bound: Option<Bound>,
     /// Seconds of the whole step.
     pub step: f64,
-}
-
-/// The least time that some work takes on a device.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Floor {
-    pub seconds: f64,
-    /// What takes longer.
-    pub bound: &'static str,
-}
-
-impl Floor {
-    /// Operations over the rate of a large product of `rate` operations a second, or bytes over the rate of a large
-    /// copy; `None` without such work, or where its rate was not measured.
-    fn new(work: Work, rate: Option<f64>, copy: Option<f64>) -> Option<Self> {
-        let over = |amount: f64, rate: Option<f64>, bound| {
-            (amount > 0.0).then(|| rate.map(|rate| Self { seconds: amount / rate, bound }))
-        };
-        let both = [over(work.operations, rate, "operations"), over(work.bytes, copy, "bytes")];
-        // Where one of two bounds is not known, the floor is not either.
-        let known: Option<Vec<Self>> = both.into_iter().flatten().collect();
-        known?.into_iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))
-    }
 }
 
 /// One traced step of a cell.
@@ -66,47 +41,41 @@ pub struct StepProfile {
 }
 
 impl StepProfile {
-    /// From the trace of a row of `cell`; `None` when nothing ran.
-    pub fn new(cell: &Cell, row: &Row, activities: &[Activity]) -> Option<Self> {
+    /// From the trace of a row; `None` when nothing ran.
+    pub fn new(row: &Row, activities: &[Activity]) -> Option<Self> {
         let Profile { span, parts, idle, kernels } = Profile::new(activities)?;
-        let step = seconds(span);
-        // A device that the recipe leaves open is that of the row.
-        let mut cell = cell.clone();
-        cell.device.clone_from(&row.environment.device.id);
-        let on_cpu = cell.device_id() == DeviceId::Cpu;
-        // Batches of a sampler differ in size, and which one was traced is not known.
-        let alike = row.measurement.as_ref().is_none_or(|m| m.loading.is_none());
-        let works = alike.then(|| cell.works());
-        let floors = Floors { works, compute: cell.precision.compute, ceilings: row.environment.ceilings };
+        let (step, on_cpu) = (seconds(span), row.is_on_cpu());
+        let derived = row.derived.as_ref();
+        let line = |phase, name: &str, kernels, time, floor: Option<Floor>| PartTime {
+            phase: self::name(phase),
+            name: name.into(),
+            kernels,
+            seconds: seconds(time),
+            floor: floor.map(|floor| floor.seconds),
+            bound: floor.map(|floor| floor.bound),
+            step,
+        };
         let mut lines = Vec::new();
         for (phase, time) in idle {
-            lines.extend(parts.iter().filter(|part| part.phase == phase).map(|part| PartTime {
-                phase: name(phase),
-                name: part.operator.clone().unwrap_or_else(|| "other kernels".into()),
-                kernels: Some(part.kernels),
-                seconds: seconds(part.time),
-                floor: part.operator.as_deref().zip(phase).and_then(|(name, phase)| floors.of(name, phase)),
-                step,
+            lines.extend(parts.iter().filter(|part| part.phase == phase).map(|part| {
+                let operator = part.operator.as_deref();
+                let floor = operator.zip(phase).and_then(|(name, phase)| derived?.floor(name, phase));
+                line(phase, operator.unwrap_or("other kernels"), Some(part.kernels), part.time, floor)
             }));
-            lines.push(PartTime {
-                phase: name(phase),
-                name: if on_cpu { "outside of operators" } else { "idle" }.into(),
-                kernels: None,
-                seconds: seconds(time),
-                floor: None,
-                step,
-            });
+            lines.push(line(phase, if on_cpu { "outside of operators" } else { "idle" }, None, time, None));
         }
         lines.push(PartTime {
             phase: "step",
             name: "all".into(),
             kernels: Some(parts.iter().map(|part| part.kernels).sum()),
             seconds: step,
-            floor: floors.of_step(),
+            floor: derived.and_then(Derived::floor_of_step),
+            bound: None,
             step,
         });
         let kernels = kernels.into_iter().map(|kernel| (kernel, step)).collect();
-        Some(Self { parts: lines, kernels, on_cpu, graph: cell.train.graph })
+        let graph = row.cell.pointer("/train/graph") == Some(&true.into());
+        Some(Self { parts: lines, kernels, on_cpu, graph })
     }
 
     /// Seconds of the kernels of the update; 0 on a CPU.
@@ -123,7 +92,7 @@ impl StepProfile {
         frame.add("", PARTS, self.parts.len(), |i| Some(&self.parts[i]));
         let rows = self.parts.iter().enumerate().map(|(i, part)| {
             let mut texts = vec![("phase", part.phase.into()), ("operator", part.name.clone())];
-            let bound = part.floor.map_or("–", |floor| floor.bound);
+            let bound = part.bound.map_or("–", |bound| bound.into_str());
             texts.extend(
                 self.parts.iter().any(|part| part.floor.is_some()).then(|| ("bound by", bound.into())),
             );
@@ -163,31 +132,6 @@ pub const LAUNCHED: &str = " The traced step was launched kernel by kernel, not 
 /// Of a cell with ranks.
 const BESIDE: &str =
     " Exchange between ranks runs next to kernels that compute; while only it runs, the device is idle.";
-
-/// The floors of a cell's operators on its row's device.
-struct Floors {
-    /// `None` where the work is not known.
-    works: Option<Works>,
-    compute: Compute,
-    ceilings: Ceilings,
-}
-
-impl Floors {
-    fn of(&self, operator: &str, phase: Phase) -> Option<Floor> {
-        let name = OperatorName::VARIANTS.iter().find(|name| name.into_str() == operator)?;
-        let work = self.works.as_ref()?[*name].of(phase);
-        Floor::new(work, self.ceilings.matmul(self.compute), self.ceilings.copy)
-    }
-
-    /// The sum over all operators and phases.
-    fn of_step(&self) -> Option<Floor> {
-        let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
-        let names = OperatorName::VARIANTS.iter().map(|name| name.into_str());
-        let all = names.flat_map(|name| phases.map(|phase| self.of(name, phase))).flatten();
-        let seconds: f64 = all.map(|floor| floor.seconds).sum();
-        (seconds > 0.0).then_some(Floor { seconds, bound: "–" })
-    }
-}
 
 fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 * 1e-9
@@ -246,7 +190,7 @@ pub fn profile(
     };
     let damaged =
         |why: String| miette!(help = again.clone(), "the trace of {} cannot be used: {why}", row.key);
-    let profile = StepProfile::new(line.cell, row, &activities.map_err(&damaged)?)
+    let profile = StepProfile::new(row, &activities.map_err(&damaged)?)
         .ok_or_else(|| damaged("nothing ran in it".into()))?;
     let table = profile.table(&comparison.title(line));
     let mut out = format!("{}\n\n{}\n", table.caption, ruled(&table));

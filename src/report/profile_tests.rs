@@ -2,7 +2,8 @@
 
 use super::super::testing::{recipe, rows, write_traces};
 use super::*;
-use crate::device::trace::{ActivityKind, Mark};
+use crate::measure::trace::{ActivityKind, Mark};
+use crate::row::{Ceilings, Derived};
 
 const MS: u64 = 1_000_000;
 
@@ -51,8 +52,8 @@ fn traced(grid: &str, trace: &[Activity]) -> (tempfile::TempDir, Recipe, Vec<Row
 /// 100 GFLOP/s: 258 and 515 ms. The loss reads 2048 · 512 numbers of 4 bytes at 10 GB/s: 419 µs.
 #[test]
 fn a_table_by_hand() {
-    let (_, recipe, rows) = traced("", &[]);
-    let profile = StepProfile::new(&recipe.cells[0], &rows[0], &step()).expect("a profile");
+    let (_, _, rows) = traced("", &[]);
+    let profile = StepProfile::new(&rows[0], &step()).expect("a profile");
     let table = profile.table("level 0");
     assert!(
         table.caption.starts_with("level 0: the time of a traced step by operator."),
@@ -79,22 +80,13 @@ fn a_table_by_hand() {
 }
 
 #[test]
-fn a_floor_is_the_later_of_two() {
-    let work = |operations, bytes| Work { operations, bytes, launches: 0.0 };
-    let of = |work, rate, copy| Floor::new(work, rate, copy).map(|floor| (floor.seconds, floor.bound));
-    assert_eq!(of(work(10.0, 10.0), Some(2.0), Some(5.0)), Some((5.0, "operations")));
-    assert_eq!(of(work(10.0, 10.0), Some(5.0), Some(2.0)), Some((5.0, "bytes")));
-    assert_eq!(of(work(0.0, 10.0), None, Some(2.0)), Some((5.0, "bytes")));
-    assert_eq!(of(work(10.0, 10.0), None, Some(2.0)), None, "its rate was not measured");
-    assert_eq!(of(work(0.0, 0.0), Some(2.0), Some(2.0)), None);
-}
-
-#[test]
 fn the_longest_kernels_by_operator_and_phase() {
     let (_, recipe, mut rows) = traced("", &[]);
     rows[0].environment.device.id = "cuda:0".into();
-    rows[0].environment.ceilings.copy = None;
-    let profile = StepProfile::new(&recipe.cells[0], &rows[0], &step()).expect("a profile");
+    rows[0].environment.ceilings = Ceilings::default();
+    rows[0].derived =
+        Some(Derived::new(&recipe.cells[0], &rows[0].environment, rows[0].measurement.as_ref()));
+    let profile = StepProfile::new(&rows[0], &step()).expect("a profile");
     let table = profile.top_kernels(2).expect("kernels");
     assert_eq!(table.header, ["kernel", "operator", "phase", "count", "time", "each", "of the step"]);
     assert_eq!(
@@ -117,7 +109,10 @@ fn the_cell_that_is_meant_is_found_or_those_that_there_are_are_named() {
     let (folder, recipe, rows) = traced("", &step());
     let folder = folder.path();
     let found = text(None, folder, &recipe, &rows).expect("the only one");
-    assert!(found.starts_with("level 0: the time") && found.contains("outside of operators"), "{found}");
+    assert!(
+        found.starts_with("precision fp32: the time") && found.contains("outside of operators"),
+        "{found}"
+    );
     assert_eq!(text(Some(&rows[0].key), folder, &recipe, &rows), Ok(found));
     let wrong = text(Some("0123"), folder, &recipe, &rows).expect_err("no such row");
     assert!(wrong.contains("no cell of") && wrong.contains(&rows[0].key), "{wrong}");

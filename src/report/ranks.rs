@@ -1,44 +1,13 @@
 //! Cells of several ranks in the report: how they scale, and each of their ranks.
 
-use itertools::Itertools;
-
 use super::columns::{RANKS, SCALING, Scaling};
 use super::document::{Element, Table};
 use super::line::Line;
 use super::table::Comparison;
-use crate::words::text::percent;
 
 /// Nothing for cells of one process.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
     Element::section("Ranks", [scaling(comparison), ranks(comparison)])
-}
-
-/// What exchange costs: the least and the largest share of a step in which a rank waits for others. Pipelines are left out,
-/// whose ranks also wait by their schedule.
-pub fn sentence(comparison: &Comparison) -> Option<String> {
-    let scaled = |(i, line): (usize, &Line)| {
-        let measured = line.typical().filter(|_| line.cell.parallel.pipeline.is_none())?;
-        let waits =
-            measured.ranks.iter().map(|rank| rank.exposed_seconds / rank.step_seconds).reduce(f64::max)?;
-        Some((waits, i))
-    };
-    let all: Vec<(f64, usize)> = of_ranks(comparison).filter_map(scaled).collect();
-    let (least, most) = all.iter().minmax_by(|a, b| a.0.total_cmp(&b.0)).into_option()?;
-    let of = |(waits, i): &(f64, usize)| {
-        let (name, waits) = (comparison.name(&comparison.lines[*i]), percent(*waits));
-        if comparison.methods.len() > 1 {
-            format!("{waits} of a step ({name})")
-        } else {
-            format!("{waits} of a step")
-        }
-    };
-    let alike = percent(least.0) == percent(most.0);
-    let range = match least.1 == most.1 {
-        true => of(least),
-        false if alike => format!("{} of a step in each cell", percent(most.0)),
-        false => format!("{} to {}", of(least), of(most)),
-    };
-    Some(format!("Waiting for other ranks takes {range}, where computation does not hide it."))
 }
 
 /// Cells of several ranks that ran to their end.
@@ -56,7 +25,7 @@ fn scaling(comparison: &Comparison) -> Option<Table> {
             ranks: &measured.ranks,
             tokens_per_second: tokens_per_second(i)?,
             of_one: one.and_then(tokens_per_second),
-            sent: line.cell.sent(),
+            sent: line.derived().and_then(|derived| derived.sent),
         };
         Some((i, Vec::new(), scaling))
     });

@@ -1,7 +1,4 @@
-//! Tests of whether two samples differ: Welch's t-test and Holm's correction for several tests.
-
-/// The chance that a report states a difference where the work is equal, over all differences of the report.
-pub const LEVEL: f64 = 0.05;
+//! 95 % intervals over processes: of a time, by Student's t, and of a ratio of two times, by Welch's.
 
 /// Mean and variance of the mean, with its degrees of freedom.
 struct Mean {
@@ -20,41 +17,24 @@ impl Mean {
     }
 }
 
-/// The two-sided p-value of equal means of positive values, by their logarithms: times differ by factors. Welch's test,
-/// for samples of unequal spread, with the degrees of freedom of Welch and Satterthwaite. `None` where a sample has fewer
-/// than two values.
-pub fn welch(a: &[f64], b: &[f64]) -> Option<f64> {
-    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
-    let (a, b) = (Mean::of(&logs(a))?, Mean::of(&logs(b))?);
-    let variance = a.variance + b.variance;
-    let difference = a.mean - b.mean;
-    if variance <= 0.0 {
-        return Some(if difference == 0.0 { 1.0 } else { 0.0 });
-    }
-    let freedom = variance.powi(2) / (a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom);
-    Some(two_sided(difference / variance.sqrt(), freedom))
-}
-
 /// The half width of the 95 % interval of the mean, relative to it; `None` of fewer than two values.
 pub fn half_width(values: &[f64]) -> Option<f64> {
     let of = Mean::of(values)?;
     Some(quantile(of.freedom) * of.variance.sqrt() / of.mean)
 }
 
-/// Which of the tests with these p-values find a difference, by Holm's procedure, which keeps the chance of any false finding
-/// below the level.
-pub fn holm(p_values: &[f64], level: f64) -> Vec<bool> {
-    let mut order: Vec<usize> = (0..p_values.len()).collect();
-    order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
-    let mut found = vec![false; p_values.len()];
-    for (place, test) in order.into_iter().enumerate() {
-        // A p-value that is no number, which comes last, finds nothing.
-        found[test] = p_values[test] <= level / (p_values.len() - place) as f64;
-        if !found[test] {
-            break;
-        }
+/// The half width of the 95 % interval of the ratio of two samples' means, as a share of the ratio, to first order: that of
+/// the difference of the means of logarithms, since times differ by factors, with the degrees of freedom of Welch and
+/// Satterthwaite for samples of unequal spread. `None` where a sample has fewer than two values.
+pub fn ratio_half_width(a: &[f64], b: &[f64]) -> Option<f64> {
+    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
+    let (a, b) = (Mean::of(&logs(a))?, Mean::of(&logs(b))?);
+    let variance = a.variance + b.variance;
+    if variance <= 0.0 {
+        return Some(0.0);
     }
-    found
+    let freedom = variance.powi(2) / (a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom);
+    Some(quantile(freedom) * variance.sqrt())
 }
 
 /// The chance of a t at least this far from zero: I_x(ν/2, 1/2) with x = ν / (ν + t²).
@@ -117,7 +97,7 @@ fn ln_gamma(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values of R's `pt` and `qt`, and of scipy.stats.ttest_ind(log a, log b, equal_var=False).
+    /// Values of R's `pt` and `qt`.
     #[test]
     fn values_of_others() {
         let near = |value: f64, known: f64| assert!((value - known).abs() < 1e-6, "{value} is not {known}");
@@ -128,19 +108,20 @@ mod tests {
         near(quantile(2.5), 3.574_654_8);
     }
 
+    /// Logarithms 0, 0.01, 0.02 on both sides: variances of the means 1e-4 / 3, four degrees of freedom.
     #[test]
-    fn holm_by_hand() {
-        // 0.05/4 = 0.0125, 0.05/3 = 0.0167, 0.05/2 = 0.025: the third fails, so the fourth does too.
-        assert_eq!(holm(&[0.016, 0.001, 0.03, 0.026], 0.05), [true, true, false, false]);
-        assert!(holm(&[], 0.05).is_empty());
-        assert_eq!(holm(&[f64::NAN, 0.001], 0.05), [false, true]);
+    fn the_interval_of_a_ratio_by_hand() {
+        let times = [0.0_f64, 0.01, 0.02].map(f64::exp);
+        let half = ratio_half_width(&times.map(|time| 3.0 * time), &times).expect("six values");
+        assert!((half - 2.776_445 * (2e-4_f64 / 3.0).sqrt()).abs() < 1e-8, "{half}");
+        let half = half_width(&[0.99, 1.0, 1.01]).expect("three values");
+        assert!((half - 4.302_653 * 0.01 / 3.0_f64.sqrt()).abs() < 1e-8, "{half}");
     }
 
     #[test]
     fn equal_samples_and_single_values() {
-        assert_eq!(welch(&[2.0, 2.0], &[2.0, 2.0]), Some(1.0));
-        assert_eq!(welch(&[2.0, 2.0], &[3.0, 3.0]), Some(0.0));
-        assert_eq!(welch(&[2.0], &[3.0, 3.0]), None);
+        assert_eq!(ratio_half_width(&[2.0, 2.0], &[3.0, 3.0]), Some(0.0));
+        assert_eq!(ratio_half_width(&[2.0], &[3.0, 3.0]), None);
         assert_eq!(half_width(&[2.0]), None);
     }
 }

@@ -14,7 +14,7 @@ use super::frame::Frame;
 use super::labels;
 use super::line::Line;
 use crate::recipe::{Recipe, keys};
-use crate::verify::Record;
+use crate::row::Record;
 use crate::words::Settings;
 
 /// The size that distinguishes results of several devices. No recipe has it.
@@ -34,8 +34,6 @@ pub struct Comparison<'a> {
     pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
-    /// What these labels leave out; may be empty.
-    pub shared: String,
     pub lines: Vec<Line<'a>>,
     /// [`columns::CELLS`] and the like, a row a line.
     pub frame: Frame,
@@ -109,12 +107,6 @@ impl<'a> Comparison<'a> {
         self.with_samplers() && !self.lines.iter().map(|line| line.cell.data.sampler()).all_equal()
     }
 
-    /// The word for a shape: `seed` where shapes differ in the seed alone.
-    pub fn repeated(&self) -> &'static str {
-        let [only] = self.sizes.as_slice() else { return "shape" };
-        if keys::is_repetition(only) { "seed" } else { "shape" }
-    }
-
     /// How many problems there are.
     pub fn problems(&self) -> usize {
         self.shapes.iter().map(|shape| shape.problem + 1).max().unwrap_or(0)
@@ -123,15 +115,6 @@ impl<'a> Comparison<'a> {
     /// The problem of a shape.
     pub fn problem(&self, shape: usize) -> usize {
         self.shapes[shape].problem
-    }
-
-    /// The lines of a method at a problem: one, or one for each repetition.
-    pub fn of_problem(&self, problem: usize, method: usize) -> Vec<usize> {
-        let of = |i: &usize| {
-            let Line { shape, method: own, .. } = self.lines[*i];
-            own == method && self.shapes[shape].problem == problem
-        };
-        (0..self.lines.len()).filter(of).collect()
     }
 
     /// Cells of one method at one problem, in the order of the problems.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::device::trace::{self, Activity, ActivityKind, chrome_trace};
-use crate::device::{Ceilings, DeviceInfo};
+use crate::measure::trace::{self, Activity, ActivityKind, chrome_trace};
 use crate::measure::{Counts, Estimate, Evaluation, Load, Loading, Measurement, MemoryUse, Samples};
 use crate::recipe::{Cell, Recipe, Source};
+use crate::row::{Ceilings, DeviceInfo};
 use crate::row::{Environment, Row, Status};
 use crate::run::testing;
 
@@ -131,13 +131,6 @@ pub fn ok_row(cell: &Cell, forward: f64, backward: f64, peak: u64) -> Row {
     row
 }
 
-/// The same rows measured on a GPU, on which single processes of equal work take nearly equal times.
-pub fn on_gpu(rows: &[Row]) -> Vec<Row> {
-    let mut rows = rows.to_vec();
-    rows.iter_mut().for_each(|row| row.environment.device.id = "cuda:0".into());
-    rows
-}
-
 /// A language model's row with these training losses and evaluations (step, loss, accuracy).
 pub fn learned_row(cell: &Cell, losses: Vec<f64>, evaluations: &[(usize, f64, f64)]) -> Row {
     let mut row = ok_row(cell, 0.01, 0.02, 100 << 20);
@@ -245,30 +238,4 @@ pub fn step_trace() -> Vec<Activity> {
         activity(ActivityKind::Kernel, "reduce_kernel_f32", 14, 80, 100, 0),
         activity(ActivityKind::DeviceToHost, "copy to the host", 7, 85, 95, 16),
     ]
-}
-
-/// A step of 2000 kernels on streams 7 and 14, with copies both ways on stream 20.
-pub fn busy_trace() -> Vec<Activity> {
-    let names = ["nvjet_sm90_tst", "kernel_binop_f32", "reduce_kernel", "nvjet_sm90_tst", "prng_kernel"];
-    let mut out = Vec::new();
-    for i in 0..2000u64 {
-        // Uneven lengths, with an idle stretch in the middle of the step.
-        let start = i * 20_000 + if i >= 1000 { 3_000_000 } else { 0 };
-        let length = 6_000 + (i * i * 37) % 19_000;
-        let kind = ActivityKind::Kernel;
-        let stream = if i % 7 == 3 { 14 } else { 7 };
-        let end = start + length;
-        let (name, operator) = (names[(i / 40 % 5) as usize].into(), None);
-        out.push(Activity { kind, name, operator, stream, start, end, bytes: 0 });
-        if i % 100 == 50 {
-            let (kind, name) = match i / 100 % 2 {
-                0 => (ActivityKind::HostToDevice, "copy to the device"),
-                _ => (ActivityKind::DeviceToHost, "copy to the host"),
-            };
-            let end = start + 1_300_000;
-            let (name, operator) = (name.into(), None);
-            out.push(Activity { kind, name, operator, stream: 20, start, end, bytes: 32 << 20 });
-        }
-    }
-    out
 }

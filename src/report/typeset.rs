@@ -4,7 +4,6 @@
 use std::sync::LazyLock;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use rayon::prelude::*;
 use typst::diag::{FileError, FileResult, SourceDiagnostic};
 use typst::foundations::{Bytes, Datetime, Duration, Smart};
 use typst::syntax::{FileId, RootedPath, Source, VirtualPath, VirtualRoot};
@@ -18,7 +17,6 @@ use typst_pdf::{PdfOptions, Timestamp};
 
 use super::charts::font_files;
 use super::document::{Chart, Document, Element};
-use super::pages::{Look, most_empty};
 use crate::words::text::printable;
 
 /// A single file with everything in it; the same document gives the same bytes.
@@ -58,12 +56,7 @@ pub fn chart_pdf(chart: &Chart) -> miette::Result<Vec<u8>> {
 }
 
 /// The PDF is no longer than this, as far as figures and tables can go.
-const PAGES: usize = 10;
-/// And no page is emptier than this, as far as other margins and sizes can do it: with what is white in its pictures it would look
-/// a third empty.
-const EMPTY: f64 = 0.3;
-/// What a look must leave less to be taken although it does not reach that.
-const CLEARLY: f64 = 0.02;
+const PAGES: usize = 6;
 /// Rows of a table on its pages: three of them.
 const ROWS: usize = 150;
 
@@ -73,14 +66,13 @@ const ROWS: usize = 150;
 /// When Typst cannot set the document.
 pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
     document.shorten(ROWS);
-    let usual = loop {
-        let pages = set(&document, Look::USUAL)?;
+    let pages = loop {
+        let pages = set(&document)?;
         let beyond = pages.pages().len().saturating_sub(PAGES);
         if beyond == 0 || !document.leave_out(beyond) {
             break pages;
         }
     };
-    let pages = fill(&document, usual)?;
     let options = PdfOptions {
         ident: Smart::Custom(serde_json::to_string(&document).into_diagnostic()?),
         timestamp: datetime(&document.date).map(Timestamp::new_utc),
@@ -93,47 +85,8 @@ pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
         .map_err(|errors| failed(&errors))
 }
 
-/// The document in the first look that leaves no page a third empty, or else in the one that leaves clearly least; in no more pages
-/// than `usual`, which are those of the usual look.
-fn fill(document: &Document, usual: PagedDocument) -> miette::Result<PagedDocument> {
-    let most = usual.pages().len();
-    let mut best = (most_empty(&usual), usual);
-    let is_full = |(empty, _): &(f64, PagedDocument)| *empty < EMPTY;
-    let has_pictures = document.elements.iter().any(|element| matches!(element, Element::Figure(_)));
-    let sizes = if has_pictures { usize::MAX } else { 1 };
-    let try_look = |look: Look| -> miette::Result<Option<(f64, PagedDocument)>> {
-        let mut best: Option<(f64, PagedDocument)> = None;
-        for look in look.shrinking().take(sizes).filter(|look| *look != Look::USUAL) {
-            let pages = set(document, look)?;
-            let empty = most_empty(&pages);
-            if pages.pages().len() <= most && best.as_ref().is_none_or(|best| empty < best.0) {
-                best = Some((empty, pages));
-            }
-            if best.as_ref().is_some_and(is_full) {
-                break;
-            }
-        }
-        Ok(best)
-    };
-    // A look takes a second or more. As many as there are threads are tried at once, and the first that fills the pages is taken.
-    for looks in Look::ALL.chunks(rayon::current_num_threads()) {
-        // A single page may be empty.
-        if is_full(&best) || most == 1 {
-            break;
-        }
-        let tried: Vec<_> = looks.par_iter().map(|look| try_look(*look)).collect::<miette::Result<_>>()?;
-        for other in tried.into_iter().flatten() {
-            if !is_full(&best) && (is_full(&other) || other.0 + CLEARLY < best.0) {
-                best = other;
-            }
-        }
-    }
-    Ok(best.1)
-}
-
-fn set(document: &Document, look: Look) -> miette::Result<PagedDocument> {
-    let look = serde_json::to_vec(&look).into_diagnostic()?;
-    let world = ReportWorld::of(document, include_str!("pdf.typ"), vec![("look.json", look)])?;
+fn set(document: &Document) -> miette::Result<PagedDocument> {
+    let world = ReportWorld::of(document, include_str!("pdf.typ"), Vec::new())?;
     typst::compile(&world).output.map_err(|errors| failed(&errors))
 }
 

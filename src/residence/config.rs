@@ -18,31 +18,21 @@ section! {
     pub struct Offload: Section::new("offload") => {
         /// How blocks come to the device and leave it.
         pub strategy: Strategy =
-            Key::method(Values::Kinds).default(Word("none")).reads(&[("none", "no offload")]),
+            Key::method(Values::Kinds).default(Word("none")).called("offload"),
         /// Blocks that stay on the device; "auto": as many as `measure.memory_limit`, or the free memory, has room for.
         pub resident_blocks: ResidentBlocks = Key::method(ResidentBlocks::VALUES)
-            .default(Whole(0))
-            .reads(&[
-                ("0", "no resident block"),
-                ("1", "1 resident block"),
-                ("auto", "resident blocks that fit"),
-                ("", "{} resident blocks"),
-            ])
-            .tacit()
-            .moot("offload.strategy", "none"),
+            .default(Whole(0)),
         /// Where each block's input waits for backward.
-        pub activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
+        pub activations: Memory = MEMORY.called("activations on"),
         /// Where AdamW runs, with its fp32 master weights and moments.
-        pub optimizer: Memory = MEMORY.reads(&[("", "optimizer on {}")]),
+        pub optimizer: Memory = MEMORY.called("optimizer on"),
         /// Where master weights and moments of an optimizer on the host are: in its memory, or in files that are mapped, in
         /// `state/` of the cache folder.
         ///
         /// Absent in rows where it says nothing new.
         #[serde(skip_serializing_if = "StatePlace::is_memory")]
         pub optimizer_state: StatePlace = Key::method(Values::Words(&["memory", "disk"]))
-            .default(Word("memory"))
-            .reads(&[("", "optimizer state on {}")])
-            .tacit(),
+            .default(Word("memory")),
     }
 }
 
@@ -104,7 +94,7 @@ impl StatePlace {
     }
 }
 
-const MEMORY: Key = Key::method(Values::Words(&["device", "host"])).default(Word("device")).tacit();
+const MEMORY: Key = Key::method(Values::Words(&["device", "host"])).default(Word("device"));
 
 impl Offload {
     pub fn of(strategy: Strategy) -> Self {

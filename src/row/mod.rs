@@ -2,7 +2,9 @@
 
 pub mod ceilings;
 pub mod contents;
+mod derived;
 mod host;
+mod verified;
 
 use std::collections::BTreeMap;
 
@@ -10,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::device::{Ceilings, DeviceInfo};
+pub use derived::{Bound, Derived, Floor, LeastCrossing, computations};
+pub use verified::Record;
+
+pub use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Estimate, Measurement};
 use crate::ops::cost::Flops;
 use crate::recipe::{Cell, RecipeError};
@@ -92,6 +97,9 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host_share: Option<f64>,
     pub environment: Environment,
+    /// Absent of a row of an earlier program, until it is read.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub derived: Option<Derived>,
 }
 
 /// Where and with what a row was measured.
@@ -126,6 +134,7 @@ impl Row {
             flops: cell.flops(),
             host_share: None,
             environment: environment.clone(),
+            derived: Some(Derived::new(cell, environment, None)),
         }
     }
 
@@ -167,25 +176,27 @@ impl Row {
             self.estimate = largest.estimate();
         }
         let host_share = host::host_share(cell, &self.environment.ceilings, &measurement);
-        Self { measurement: Some(measurement), host_share, ..self }
+        let derived = Some(Derived::new(cell, &self.environment, Some(&measurement)));
+        Self { measurement: Some(measurement), host_share, derived, ..self }
     }
 
-    /// The row as this format writes it: keys that came later have their defaults, and what changed its meaning is converted. Its
-    /// key stays what it was, the name of its file.
+    /// The row as this program writes it: keys that came later have their defaults, what changed its meaning is converted, and
+    /// derived numbers are there. Its key stays what it was, the name of its file.
     ///
     /// # Errors
     /// When the cell is not one that can be read today.
     pub fn in_this_format(self) -> Result<Self, RecipeError> {
-        if self.format == FORMAT {
+        if self.format == FORMAT && self.derived.is_some() {
             return Ok(self);
         }
-        let cell = Cell::from_json(&self.cell)?.to_json();
+        let cell = Cell::from_json(&self.cell)?;
         let of_before = self.format < OF_WHOLE_STEPS;
         let measurement = self.measurement.map(|measurement| match of_before {
             true => measurement.with_rate_of_whole_steps(),
             false => measurement,
         });
-        Ok(Self { cell, format: FORMAT, measurement, ..self })
+        let derived = Some(Derived::new(&cell, &self.environment, measurement.as_ref()));
+        Ok(Self { cell: cell.to_json(), format: FORMAT, measurement, derived, ..self })
     }
 
     /// What its cell could not save after the last step, and why.
@@ -210,6 +221,8 @@ impl Row {
     }
 }
 
+#[cfg(test)]
+mod advice_tests;
 #[cfg(test)]
 mod estimate_tests;
 #[cfg(test)]
@@ -237,6 +250,17 @@ mod tests {
         (rebuilt.commit, rebuilt.build) = ("fedcba987654-dirty".into(), "0123456789ab".into());
         assert_eq!(Row::new(&cells[0], &rebuilt, Status::Ok, String::new()).key, row.key);
         assert!(row.is_named_rightly() && !Row { key: of("a").key, ..row.clone() }.is_named_rightly());
+    }
+
+    #[test]
+    fn a_row_of_an_earlier_program_gets_derived_numbers() {
+        let cell = &testing::recipe().cells[0];
+        let row = Row::new(cell, &testing::environment(), Status::Ok, String::new());
+        let derived = row.derived.clone().expect("of a new row");
+        assert_eq!((derived.trained, derived.parameters), (cell.model.parameters(), cell.model.parameters()));
+        assert!(derived.crossing.is_none() && derived.sent.is_none() && derived.schedule.is_none());
+        let before = Row { derived: None, ..row.clone() };
+        assert_eq!(before.in_this_format().expect("a cell"), row);
     }
 
     /// Steps of 1 s, of which updates take a quarter: 8 of an older format are 6 of the whole step.

@@ -202,6 +202,12 @@ impl Comparison {
     }
 }
 
+/// How many of the quantities pass, and how many were judged.
+pub fn count(checks: &[Check]) -> (usize, usize) {
+    let judged = || checks.iter().filter(|check| !matches!(check.outcome, Outcome::NotCompared(_)));
+    (judged().filter(|check| check.passes()).count(), judged().count())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,6 @@ mod check;
 mod golden;
 mod grad_scaler;
 mod language;
-mod record;
 mod reference;
 mod settings;
 mod swiglu;
@@ -20,10 +19,10 @@ use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::recipe::Setting;
+pub use crate::row::Record;
 use crate::words::refusal::{Refusal, unless_refused};
-pub use check::{Check, Difference, Outcome};
+pub use check::{Check, Difference, Outcome, count};
 pub use golden::{Golden, ReferenceTensor};
-pub use record::{Record, count};
 pub use table::{passes, table};
 pub use tolerance::{Tolerance, tolerance};
 

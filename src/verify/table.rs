@@ -1,7 +1,7 @@
 //! The verdict as a person reads it: a line for each quantity, and what could not be compared.
 
+use super::check::count;
 use super::check::{Check, Outcome};
-use super::record::count;
 use crate::words::text;
 
 /// Whether something was compared and nothing is wrong.

@@ -17,20 +17,6 @@ pub struct Key {
     pub role: Role,
     /// What it is called in tables and charts; `None`: its name with spaces.
     pub called: Option<&'static str>,
-    /// How values read in labels: the first pair with the value or with "" counts; `{}` is the value.
-    pub reads: &'static [(&'static str, &'static str)],
-    /// How the lack of a value reads in labels.
-    pub without: Option<&'static str>,
-    /// Whether its default goes without saying in a short label.
-    pub tacit: bool,
-    /// Whether no value of it belongs in a short label: it says how is measured, not what.
-    pub unsaid: bool,
-    /// Whether a label has its value even where most methods share it.
-    pub always_said: bool,
-    /// Where the key has no effect.
-    pub moot: Option<When>,
-    /// Where an operator's label needs no name: the network has no other.
-    pub alone: Option<When>,
     /// The size after it, with which it is joined by × in labels.
     pub times: Option<&'static str>,
     /// The size that it divides: cells with equal products of the two solve one problem in other parts.
@@ -40,9 +26,6 @@ pub struct Key {
     /// One line.
     pub doc: &'static str,
 }
-
-/// A dotted key that has this value.
-pub type When = (&'static str, &'static str);
 
 /// How a report treats cells that differ in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +64,6 @@ impl Key {
             absent: None,
             role,
             called: None,
-            reads: &[],
-            without: None,
-            tacit: false,
-            unsaid: false,
-            always_said: false,
-            moot: None,
-            alone: None,
             times: None,
             divides: None,
             follows: &[],
@@ -151,13 +127,6 @@ setters! {
     absent(value: DefaultValue) = Some(value);
     role(role: Role) = role;
     called(name: &'static str) = Some(name);
-    reads(reads: &'static [(&'static str, &'static str)]) = reads;
-    without(text: &'static str) = Some(text);
-    tacit() = true;
-    unsaid() = true;
-    always_said() = true;
-    moot(key: &'static str, value: &'static str) = Some((key, value));
-    alone(key: &'static str, value: &'static str) = Some((key, value));
     times(key: &'static str) = Some(key);
     divides(key: &'static str) = Some(key);
     follows(keys: &'static [&'static str]) = keys;

@@ -166,7 +166,7 @@ pub fn and(items: impl IntoIterator<Item: Display>) -> String {
 }
 
 /// `a, b and c`; of names with commas in them `a; b, with c (0.99x); and d`.
-pub fn names(items: impl IntoIterator<Item: Display>) -> String {
+fn names(items: impl IntoIterator<Item: Display>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     // Commas within brackets or quotation marks do not confuse.
     let quoted = |name: &str| name.starts_with('“') && name.ends_with('”');
@@ -217,23 +217,6 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The verb after a name: `level 0 has`, but `2 replicas have` and `custom operators have`.
-pub fn verb(name: &str, one: &'static str, many: &'static str) -> &'static str {
-    let mut words = name.split(' ');
-    let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
-    // `blocks 1` is a setting with its value.
-    let is_plural = match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
-        (first, second) if is_number(first) => !second.is_empty() && first != "1",
-        (_, second) if is_number(second) => false,
-        // A name in quotation marks is one thing.
-        (first, _) if first.starts_with('“') => false,
-        (first, second) => {
-            [first, second].iter().any(|word| word.len() > 3 && word.ends_with('s') && !word.ends_with("ss"))
-        }
-    };
-    if is_plural { many } else { one }
-}
-
 /// The first letter in upper case.
 pub fn sentence(text: &str) -> String {
     let mut chars = text.chars();
@@ -243,26 +226,6 @@ pub fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_verb_has_the_number_of_its_name() {
-        for one in [
-            "level 2",
-            "blocks 1",
-            "1 replica",
-            "4",
-            "8-bit",
-            "custom loss",
-            "overlap",
-            "as a graph",
-            "“2 replicas, blocks 1”",
-        ] {
-            assert_eq!(verb(one, "has", "have"), "has", "{one}");
-        }
-        for many in ["2 replicas", "custom operators", "activations on host", "resident blocks that fit"] {
-            assert_eq!(verb(many, "has", "have"), "have", "{many}");
-        }
-    }
 
     #[test]
     fn a_terminal_gets_no_escapes() {

@@ -242,10 +242,9 @@ fn two_recipes_of_one_file_name_do_not_share_a_results_folder() {
 #[test]
 fn names_are_text_in_every_format() {
     const NAME: &str = r#"<b onclick='x()'>&amp; 100 % $x_1$ \\input{a} #let ~ ^ | \"q\" [z] *"#;
-    let stages =
-        ["", "2"].map(|more| format!("[[report.ladder]]\nstage = \"{NAME}{more}\"\nwhy = \"{NAME}\"\n"));
-    let grid = "[grid]\n\"checkpoint.level\" = [0, 1]\n";
-    let recipe = TINY.split("[grid]").next().expect("a grid").replace("tiny", NAME) + grid + &stages.concat();
+    let grids =
+        [0, 1].map(|level| format!("[[grid]]\nname = \"{NAME}{level}\"\n\"checkpoint.level\" = {level}\n"));
+    let recipe = TINY.split("[grid]").next().expect("a grid").replace("tiny", NAME) + &grids.concat();
     let place = Place::new(&recipe);
     place.runner(&["run", "recipe.toml"]).exits(0);
     let read = |name: &str| std::fs::read_to_string(place.results().join(name)).expect("a file");
@@ -256,7 +255,6 @@ fn names_are_text_in_every_format() {
     );
     assert!(!read("charts/time.svg").contains("<b onclick"));
     let tex = read("table.tex");
-    // A long name stands in several lines.
     for part in
         [r"\textless{}b onclick='x()'\textgreater{}\&amp; 100 \%", r"\$x\_1\$", r"\textbackslash{}input\{a\}"]
     {

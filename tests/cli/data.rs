@@ -196,7 +196,8 @@ fn the_pipeline_ladder_runs_and_tells_its_stages() {
     let place = Place::new(&recipe);
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["8 measured"]);
     let report = std::fs::read_to_string(place.results().join("report.html")).unwrap();
-    for part in ["The ladder", "2. fused operators", "5. packing", "share of padding", "the first"] {
+    for part in ["All rungs together", "Counted at each rung", "fused operators", "packing", "× row before"]
+    {
         assert!(report.contains(part), "{part}");
     }
     // Stages with one arithmetic and one sampler compute the same.
@@ -211,7 +212,7 @@ fn the_pipeline_ladder_runs_and_tells_its_stages() {
         assert_eq!(losses.len(), stages, "{compute} {sampler}");
         assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-4), "{losses:?}");
     }
-    place.write("short.toml", &recipe.replace("stage = \"packing\"", "step = \"packing\""));
+    place.write("short.toml", &recipe.replace("name = \"packing\"", "step = \"packing\""));
     place.runner(&["check", "short.toml"]).exits(2).says(&["unknown key `step`"]);
     // Cells of a grid whose stages are named in the report.
     let levels =

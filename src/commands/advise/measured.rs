@@ -1,14 +1,17 @@
 //! Runs the best plans, and compares their time and memory with the predictions.
 
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use super::AdviseArgs;
-use super::compared::{Compared, fastest, lines};
 use super::located::Located;
 use crate::advise::{Limits, Plan};
 use crate::commands::run::run_cells;
 use crate::recipe::Cell;
+use crate::row::Row;
 use crate::run::{Options, ProcessExecutor, Store};
+use crate::words::Bytes;
+use crate::words::text::{ratio, seconds, table};
 
 /// The table of the plans as measured.
 ///
@@ -29,10 +32,40 @@ pub fn measured(args: &AdviseArgs, base: &Cell, plans: &[&Plan], limits: Limits)
             ));
         }
         let rows = store.peek(&recipe.cells, &|_| {})?.into_iter().nth(position);
-        let row = rows.and_then(|rows| rows.into_iter().flatten().last());
-        all.push(Compared { names: vec![(i + 1).to_string()], plan: (*plan).clone(), row });
+        all.push((*plan, rows.and_then(|rows| rows.into_iter().flatten().last())));
     }
-    let verdict = fastest(&all)
-        .map_or(String::new(), |best| format!("\nThe fastest of them is number {}.", best.names[0]));
-    Ok(format!("\nThe best as measured:\n{}{verdict}\n", lines(&[""], &all)))
+    Ok(format!("\nThe best as measured:\n{}\n", compared(&all)))
+}
+
+/// A line for each plan with its row, why some have no numbers, and which was the fastest.
+fn compared(all: &[(&Plan, Option<Row>)]) -> String {
+    const HEADER: [&str; 8] =
+        ["", "step, predicted", "measured", "ratio", "memory, estimated", "measured", "ratio", "status"];
+    let lines = all.iter().zip(1..).map(|((plan, row), number)| line(number, plan, row.as_ref()));
+    let table = table(&HEADER, lines.collect(), 1);
+    let rows = || all.iter().zip(1..).filter_map(|((_, row), number)| Some((number, row.as_ref()?)));
+    let failed = rows().filter(|(_, row)| !row.reason.is_empty());
+    let reasons = failed.map(|(number, row)| format!("{number}: {}", row.reason));
+    let steps = rows().filter_map(|(number, row)| Some((number, row.measurement.as_ref()?.step.median)));
+    let fastest = steps.min_by(|a, b| a.1.total_cmp(&b.1));
+    let fastest = fastest.map(|(number, _)| format!("The fastest of them is number {number}."));
+    std::iter::once(table).chain(reasons).chain(fastest).join("\n")
+}
+
+fn line(number: usize, plan: &Plan, row: Option<&Row>) -> Vec<String> {
+    let measurement = row.and_then(|row| row.measurement.as_ref());
+    let step = measurement.map(|measured| measured.step.median);
+    let peak = measurement.map(|measured| measured.memory.live_peak);
+    let estimate = plan.estimate.total();
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    vec![
+        number.to_string(),
+        or_none(plan.seconds().map(seconds)),
+        or_none(step.map(seconds)),
+        or_none(plan.seconds().zip(step).map(|(predicted, measured)| ratio(predicted / measured))),
+        Bytes(estimate).to_string(),
+        or_none(peak.map(|peak| Bytes(peak).to_string())),
+        or_none(peak.map(|peak| ratio(estimate as f64 / peak as f64))),
+        row.map_or("no row".into(), |row| row.status.to_string()),
+    ]
 }

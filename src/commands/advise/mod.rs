@@ -1,8 +1,5 @@
-//! `runner advise`: the fastest ways to train a recipe's cell within so much memory, or with --for those with the least work, and
-//! how close such predictions are to measured rows.
+//! `runner advise`: the fastest ways to train a recipe's cell within so much memory, or with --for those with the least work.
 
-mod against;
-mod compared;
 mod located;
 mod measured;
 mod text;
@@ -49,11 +46,6 @@ pub struct AdviseArgs {
     /// Run the best three, and compare their time and memory with the prediction
     #[arg(long)]
     pub measure: bool,
-    /// Compare the prediction for every cell of the recipe with the rows of this results folder
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = [
-        "measure", "cell", "keep", "optimizers", "memory", "host_memory", "top", "results"
-    ])]
-    pub against: Option<PathBuf>,
     /// Folder for the results of --measure
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     pub results: PathBuf,
@@ -66,12 +58,9 @@ fn bytes(text: &str) -> Result<Bytes, String> {
 /// The advice as text; with `--measure` it is printed, and the result is the table of the best three as measured.
 ///
 /// # Errors
-/// When the folder to compare with has no row, the recipe has several cells and none is chosen, a key to keep is not one that
+/// When the recipe has several cells and none is chosen, a key to keep is not one that
 /// the search varies, or the best cannot run.
 pub fn run(args: &AdviseArgs) -> Result<String> {
-    if let Some(folder) = &args.against {
-        return against::against(args, folder);
-    }
     let target = args.checked.target.clone().unwrap_or_default();
     if args.measure && target != Target::Here {
         return Err(miette!(help = "leave out --for", "--measure runs on this machine"));

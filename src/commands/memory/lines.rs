@@ -144,8 +144,3 @@ impl Unit {
         )
     }
 }
-
-/// In the unit of device makers: 80 GB.
-pub fn gigabytes(bytes: u64) -> String {
-    format!("{} GB", significant(bytes as f64 * 1e-9))
-}

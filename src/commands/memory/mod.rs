@@ -1,28 +1,25 @@
 //! `runner memory`: where the memory of each cell goes, by the account of its estimate, next to what was measured.
 
 mod lines;
-mod rule_of_thumb;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::Result;
+use strum::VariantArray;
 
-use self::lines::{Class, Line, Unit, gigabytes, lines};
-use self::rule_of_thumb::{Rule, differences, rule_of_thumb};
+use self::lines::{Class, Line, Unit, lines};
 use crate::commands::CheckArgs;
 use crate::commands::plan::short;
 use crate::device::Target;
 use crate::measure::MemoryUse;
 use crate::model::Account;
 use crate::recipe::{Cell, Recipe, keys};
-use crate::report::{StackedBar, stacked_bars};
 use crate::row::Row;
 use crate::run::{Options, Store, memory_limit};
 use crate::words::Settings;
 use crate::words::text::{grouped, table};
-use strum::VariantArray;
 
 #[derive(Debug, Args)]
 pub struct MemoryArgs {
@@ -33,25 +30,18 @@ pub struct MemoryArgs {
     /// Only the cell with this number in `runner plan`
     #[arg(long, value_name = "K")]
     pub cell: Option<usize>,
-    /// Also draw the bars into this file (.svg or .png)
-    #[arg(long, value_name = "FILE")]
-    pub chart: Option<PathBuf>,
     /// Folder with the results to compare with
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     pub results: PathBuf,
 }
 
-/// The accounts of the chosen cells as text; writes the chart that is asked for.
+/// The accounts of the chosen cells as text.
 ///
 /// # Errors
-/// When there is no such cell, or the chart cannot be written.
+/// When there is no such cell.
 pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<String> {
     let options = Options { cells: args.cell.into_iter().collect(), ..Options::default() };
     let chosen = options.choose(recipe.cells.len())?;
-    let extension = args.chart.as_ref().map(|path| path.extension().unwrap_or_default());
-    if extension.is_some_and(|extension| extension != "svg" && extension != "png") {
-        return Err(miette!(help = "name a file that ends in .svg or .png", "--chart draws SVG or PNG"));
-    }
     let measured = Store::rows_of_all_devices(&args.results, recipe);
     let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
     let known_by = recipe.apart_from_device();
@@ -84,23 +74,13 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
                 name: format!("cell {}{colon}{values}", i + 1),
                 lines: lines(&cell, &account),
                 account,
-                rules: rule_of_thumb(&cell),
                 measured,
                 cell,
             }
         })
         .collect();
-    if let Some(path) = &args.chart {
-        let png = extension.is_some_and(|extension| extension == "png");
-        let bars: Vec<StackedBar> = accounts.iter().map(CellAccount::bar).collect();
-        let chart = stacked_bars(&recipe.title, "GB", &bars, png)?;
-        std::fs::write(path, chart)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot write the chart to {}", path.display()))?;
-    }
     let mut text = format!("{}\n", recipe.title);
     accounts.iter().for_each(|account| text += &format!("\n{}", account.text()));
-    text += &format!("\n{}", bars(&accounts));
     Ok(text)
 }
 
@@ -109,8 +89,6 @@ struct CellAccount {
     cell: Cell,
     account: Account,
     lines: Vec<Line>,
-    /// `None` of what is not a language model.
-    rules: Option<Vec<Rule>>,
     /// With the name of the device that measured it.
     measured: Option<(MemoryUse, String)>,
 }
@@ -125,12 +103,7 @@ impl CellAccount {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}\n{}\n", self.name, self.table());
-        text += &format!("{}.\n", Unit::of(&self.cell).legend());
-        if let Some(rules) = &self.rules {
-            text += &format!("{}\n", self.beside_the_rule(rules));
-        }
-        text
+        format!("{}\n{}\n{}.\n", self.name, self.table(), Unit::of(&self.cell).legend())
     }
 
     fn table(&self) -> String {
@@ -180,61 +153,4 @@ impl CellAccount {
         sums.retain(|(_, bytes, measured)| *bytes > 0 || measured.is_some());
         sums
     }
-
-    fn beside_the_rule(&self, rules: &[Rule]) -> String {
-        let parts: Vec<String> = rules
-            .iter()
-            .map(|rule| format!("{} {} ({})", rule.what, gigabytes(rule.bytes), rule.formula))
-            .collect();
-        let total: u64 = rules.iter().map(|rule| rule.bytes).sum();
-        let mut text = format!(
-            "The rule of thumb, P = {} parameters: {} = {}; the account: {}.",
-            grouped(self.cell.model.parameters()),
-            parts.join(" + "),
-            gigabytes(total),
-            gigabytes(self.on_device()),
-        );
-        for note in differences(&self.cell, &self.account, rules) {
-            text += &format!("\n  {note}");
-        }
-        text
-    }
-
-    fn bar(&self) -> StackedBar {
-        let classes = Class::VARIANTS.iter().filter(|class| class.is_on_device());
-        StackedBar {
-            name: self.name.clone(),
-            parts: classes.map(|class| (class.into_str(), self.of(*class) as f64 * 1e-9)).collect(),
-        }
-    }
-}
-
-/// Columns of the longest bar.
-const WIDTH: f64 = 72.0;
-const LETTERS: [(Class, char); 6] = [
-    (Class::Weights, 'W'),
-    (Class::Gradients, 'G'),
-    (Class::Optimizer, 'O'),
-    (Class::Activations, 'A'),
-    (Class::Workspace, 't'),
-    (Class::Context, 'c'),
-];
-
-/// A bar of letters for each cell, all in one scale: what is on the device.
-fn bars(accounts: &[CellAccount]) -> String {
-    let longest = accounts.iter().map(CellAccount::on_device).max().unwrap_or(1).max(1) as f64;
-    let mut text = String::new();
-    for account in accounts {
-        let (mut sum, mut bar) = (0, String::new());
-        for (class, letter) in LETTERS {
-            sum += account.of(class);
-            let end = (sum as f64 / longest * WIDTH).round() as usize;
-            while bar.len() < end {
-                bar.push(letter);
-            }
-        }
-        text += &format!("{}\n{bar} {}\n", account.name, gigabytes(sum));
-    }
-    let legend = LETTERS.map(|(class, letter)| format!("{letter} {}", class.into_str()));
-    format!("{text}{}\n", legend.join(", "))
 }

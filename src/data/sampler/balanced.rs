@@ -16,7 +16,7 @@ section! {
     #[derive(Copy, Eq)]
     pub struct Balanced: Section::of("data", "sampler", &["balanced"]) => {
         /// Tokens by which the samples of a batch may differ; 8 is a good start.
-        pub k: usize = Key::method(COUNT_OR_ZERO).reads(&[("", "k = {}")]),
+        pub k: usize = Key::method(COUNT_OR_ZERO),
     }
 }
 

@@ -31,14 +31,9 @@ section! {
         pub pad_to_multiple_of: usize = Key::method(COUNT).default(Whole(1)),
         /// Whether text becomes tokens before training, or whenever a batch is made.
         pub tokenize: Tokenize = Key::method(Values::Words(&["once", "every_step"]))
-            .default(Word("once"))
-            .reads(&[("", "tokenised {}")]),
+            .default(Word("once")),
         /// Threads that make batches ahead of the training loop; 0: the loop makes them itself.
-        pub num_workers: usize = Key::method(Values::Whole { least: 0, most: MOST }).default(Whole(1)).reads(&[
-            ("0", "loaded in the loop"),
-            ("1", "one loader thread"),
-            ("", "{} loader threads"),
-        ]),
+        pub num_workers: usize = Key::method(Values::Whole { least: 0, most: MOST }).default(Whole(1)),
         /// Batches that each thread has ready; with 2, a batch that takes twice as long to make causes no wait.
         pub prefetch_factor: usize = Key::method(Values::Whole { least: 1, most: MOST }).default(Whole(2)),
         /// Whether batches go to a GPU through page-locked memory, in one copy each.
@@ -85,6 +80,11 @@ impl SamplerConfig {
             prefetch_factor: 2,
             pinned: sampler.keeps_samples(),
         }
+    }
+
+    /// Whether batches have unequal numbers of tokens, padding included.
+    pub fn varies(&self) -> bool {
+        self.sampler.rows() == Rows::Longest
     }
 
     /// Tokens of a row whose longest sample has so many, none of them more than `max_length`.

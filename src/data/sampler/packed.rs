@@ -17,8 +17,7 @@ section! {
     pub struct Packed: Section::of("data", "sampler", &["packed"]) => {
         /// What happens to the last sample of a sequence where it does not fit: it is cut, or dropped.
         pub last_sample: LastSample = Key::method(Values::Words(&["cut", "drop"]))
-            .default(Word("cut"))
-            .reads(&[("cut", "last sample cut"), ("drop", "last sample dropped")]),
+            .default(Word("cut")),
     }
 }
 

@@ -18,16 +18,14 @@ pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
     &[
         Key::size(Values::Text)
             .named("preset", "A published model; its sizes count where none are written.")
-            .default(DefaultValue::Nothing)
-            .without("no preset"),
+            .default(DefaultValue::Nothing),
         Key::method(Values::Path(&["random"]))
             .named(
                 "weights",
                 "\"random\": drawn from the seed; or a Hugging Face folder, whose config.json gives the sizes. A recipe that \
                  also writes the sizes can be planned without the folder.",
             )
-            .default(DefaultValue::Word("random"))
-            .reads(&[("", "{} weights")]),
+            .default(DefaultValue::Word("random")),
         Key::method(POSITIVE)
             .named(
                 INITIALIZER_RANGE,
@@ -40,8 +38,7 @@ pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
                 "Of qwen2 and llama: the token whose row of the embedding gets no gradient where it is read, as transformers' \
                  padding_idx; a folder's config.json says it.",
             )
-            .default(DefaultValue::Nothing)
-            .without("no padding token"),
+            .default(DefaultValue::Nothing),
     ],
 );
 

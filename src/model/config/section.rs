@@ -55,9 +55,7 @@ pub const fn method(values: Values) -> Key {
 
 /// Whether the head is the embedding.
 pub const fn tied(default: bool) -> Key {
-    Key::flag(default)
-        .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
-        .follows(&["model.preset"])
+    Key::flag(default).follows(&["model.preset"])
 }
 
 impl<F: Family> Kind for LanguageModel<F> {

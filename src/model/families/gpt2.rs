@@ -43,8 +43,7 @@ dimensions! {
         /// Vectors that mark a token's position: parameters, or fixed sines and cosines.
         positions: LearnedOrSinusoidal =
             method(Values::Words(&["learned", "sinusoidal"]))
-                .default(Word("learned"))
-                .reads(&[("", "{} positions")]), "";
+                .default(Word("learned")), "";
         /// Whether the output projection is the embedding.
         tie_word_embeddings: bool = tied(true), "tie_word_embeddings";
     }

@@ -21,10 +21,10 @@ section! {
     pub struct Cosine: Section::of("train.schedule", "kind", &["cosine"]) => {
         /// Steps of the straight line.
         pub warmup_steps: usize =
-            Key::method(COUNT_OR_ZERO).default(Whole(0)).reads(&[("", "{} warm-up steps")]),
+            Key::method(COUNT_OR_ZERO).default(Whole(0)),
         /// Share of the learning rate that is left at the last step.
         pub final_fraction: f64 =
-            Key::method(FRACTION).default(Number(0.0)).reads(&[("", "down to {} of the rate")]),
+            Key::method(FRACTION).default(Number(0.0)),
     }
 }
 

@@ -22,7 +22,7 @@ section! {
     #[derive(Copy)]
     pub struct Bottleneck: Section::of("tuning", "method", &["adapter"]) => {
         /// Its inner columns; at most those of the residual stream.
-        pub bottleneck: usize = Key::method(COUNT).default(Whole(64)).reads(&[("", "bottleneck {}")]),
+        pub bottleneck: usize = Key::method(COUNT).default(Whole(64)),
     }
 }
 

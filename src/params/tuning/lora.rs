@@ -23,21 +23,19 @@ section! {
     /// Low-rank matrices added to frozen linear layers: y = xW + alpha / rank · (xAᵀ)Bᵀ with trained A and B.
     pub struct Lora: Section::of("tuning", "method", &["lora", "qlora"]), Default => {
         /// Rows of A and columns of B; at most the inputs and the outputs of each layer.
-        pub rank: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "rank {}")]),
+        pub rank: usize = Key::method(COUNT).default(Whole(8)),
         /// The adapter's result is multiplied by alpha / rank.
-        pub alpha: f64 = Key::method(POSITIVE).default(Number(16.0)).tacit(),
+        pub alpha: f64 = Key::method(POSITIVE).default(Number(16.0)),
         /// Share of the elements of A's input that are dropped in training.
         pub dropout: f64 = Key::method(FRACTION)
             .default(Number(0.0))
-            .called("adapter dropout")
-            .tacit(),
+            .called("adapter dropout"),
         /// Names of the linear layers that have an adapter, separated by commas.
         pub target_modules: String = Key::method(Values::Text)
-            .default(Word("q_proj, k_proj, v_proj, o_proj"))
-            .tacit(),
+            .default(Word("q_proj, k_proj, v_proj, o_proj")),
         /// PEFT folder whose A and B training begins with. Without it A is drawn from the seed and B is 0.
         pub adapter: Option<String> =
-            Key::method(Values::Text).default(Nothing).called("first adapter").without("a new adapter"),
+            Key::method(Values::Text).default(Nothing).called("first adapter"),
     }
 }
 

@@ -13,7 +13,7 @@ section! {
     #[derive(Copy)]
     pub struct LpFt: Section::of("tuning", "method", &["lp_ft"]) => {
         /// Steps in which the classifier alone is trained.
-        pub probe_steps: usize = Key::method(COUNT).default(Whole(100)).reads(&[("", "probe of {} steps")]),
+        pub probe_steps: usize = Key::method(COUNT).default(Whole(100)),
     }
 }
 

@@ -120,18 +120,8 @@ impl TuningConfig {
         "Which parameters are trained, and what is added to the network for that.",
         &[Key::method(Values::Kinds)
             .named("method", "Every parameter, or a method that trains few.")
-            .default(Word("full"))
-            .reads(&[
-                ("full", "full tuning"),
-                ("lora", "LoRA"),
-                ("qlora", "QLoRA"),
-                ("bitfit", "BitFit"),
-                ("adapter", "bottleneck adapters"),
-                ("prompt", "prompt tuning"),
-                ("prefix", "prefix tuning"),
-                ("linear_probe", "linear probing"),
-                ("lp_ft", "linear probing, then full tuning"),
-            ])],
+            .called("tuning")
+            .default(Word("full"))],
     );
 
     /// `seed`: of the first values of what is added.

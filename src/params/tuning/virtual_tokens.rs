@@ -18,10 +18,10 @@ section! {
     pub struct VirtualTokenKeys: Section::of("tuning", "method", &["prompt", "prefix"]) => {
         /// Virtual tokens before each sample, beyond `train.seq_len`.
         pub num_virtual_tokens: usize =
-            Key::method(COUNT).default(Whole(20)).reads(&[("", "{} virtual tokens")]),
+            Key::method(COUNT).default(Whole(20)),
         /// PEFT folder whose virtual tokens training begins with. Without it they are drawn from the seed.
         pub adapter: Option<String> =
-            Key::method(Values::Text).default(Nothing).called("first adapter").without("a new adapter"),
+            Key::method(Values::Text).default(Nothing).called("first adapter"),
     }
 }
 

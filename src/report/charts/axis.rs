@@ -28,8 +28,10 @@ impl Scale {
 
     /// About `count` round values within the axis.
     pub fn ticks(&self, count: usize) -> Vec<f64> {
-        if self.log {
-            return self.log_ticks(count);
+        let log = if self.log { self.log_ticks(count) } else { Vec::new() };
+        // A short axis has few powers of ten and their halves and fifths.
+        if log.len() > 1 {
+            return log;
         }
         let step = round_step((self.high - self.low) / count.max(1) as f64);
         let first = (self.low / step - 1e-9).ceil() as i64;
@@ -48,8 +50,7 @@ impl Scale {
                 .collect()
         };
         let fine = of(&[1.0, 2.0, 5.0]);
-        let ticks = if fine.len() <= count + 2 { fine } else { of(&[1.0]) };
-        if ticks.len() < 2 { vec![self.low, self.high] } else { ticks }
+        if fine.len() <= count + 2 { fine } else { of(&[1.0]) }
     }
 }
 
@@ -104,6 +105,7 @@ mod tests {
         assert_eq!([2500.0, 1e6, -2e4].map(tick_label), ["2500", "1,000,000", "-20,000"]);
         let log = Scale::new((0.8, 130.0), (0, 600), true);
         assert_eq!(log.ticks(8), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(Scale::new((5.5, 9.0), (0, 600), true).ticks(4), [6.0, 7.0, 8.0, 9.0]);
         assert_eq!(log.pixel(0.8), 0);
         assert_eq!(log.pixel(130.0), 600);
     }

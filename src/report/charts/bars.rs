@@ -1,5 +1,5 @@
-//! Grouped bars of time by phase and of peak memory: a group for each problem, a bar for each method. Cells that differ in the
-//! seed alone are one bar, of their median.
+//! Bars of time by phase and of peak memory: a heading for each problem, and a bar for each method with its name and value.
+//! Cells that differ in the seed alone are one bar, of their median. The bars of a problem share a scale.
 //!
 //! Bars are horizontal, so that names and values of any length fit on their line.
 
@@ -8,16 +8,10 @@ mod drawing;
 use super::super::table::{Comparison, Group};
 use super::Chart;
 use super::axis::{extent, from_zero};
-use super::basis::Basis;
 use super::canvas::Result;
-use super::legend::NAMES;
-use crate::words::text::ratio;
 
-/// More bars than this are not readable on a page, and more with a name each.
-const BARS: usize = 150;
-const NAMED: usize = 48;
-/// More sizes than this, each with its label, fill more than a page.
-const SIZES: usize = 36;
+/// More bars and headings than this, in lines of text, fill more than a page.
+const LINES: usize = 54;
 
 /// A bar this many times as long as the median one is broken off a little beyond the longest other one, where there is a gap
 /// between the two.
@@ -30,14 +24,11 @@ const BROKEN: f64 = 1.2;
 struct Bars<'c, 'a> {
     comparison: &'c Comparison<'a>,
     groups: Vec<Group>,
-    /// Whether each bar has its method's name and not a colour: there are more methods than colours.
-    named: bool,
     /// How many more there are.
     left_out: usize,
     name: &'static str,
     title: &'static str,
     caption: &'static str,
-    quantity: &'static str,
     /// The column of a bar's length.
     total: &'static str,
     /// The columns of its parts, from the axis outwards. Medians of phases do not add up to the median step: parts show
@@ -52,22 +43,18 @@ struct Bars<'c, 'a> {
 /// Two charts: seconds of forward, backward and optimizer, stacked, for a median step or with samplers, whose steps do unequal
 /// work, for a thousand real tokens; and measured peak memory, with the estimate marked.
 pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
-    let mut groups = comparison.groups();
-    let all = groups.len();
-    let named = comparison.methods.len() > NAMES && comparison.problems() == 1;
-    if !named {
-        groups.truncate(BARS);
+    let groups = comparison.groups();
+    let ran = groups.iter().filter(|group| comparison.of_group("step_s_median", group).is_some());
+    if ran.count() < 2 {
+        return Ok(Vec::new());
     }
-    groups.retain(|group| group.problem < SIZES);
     let step = Bars {
         comparison,
-        left_out: all - groups.len(),
+        left_out: 0,
         groups,
-        named,
         name: "time",
         title: "Time of one step",
         caption: "Median time of one step, divided like the medians of its phases.",
-        quantity: "time",
         total: "step_s_median",
         parts: &["forward_s_median", "backward_s_median", "optimizer_s_median"],
         times: 1.0,
@@ -85,15 +72,13 @@ pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
         name: "memory",
         title: "Peak memory of tensors",
         caption: "Measured peak memory of tensors; the upright stroke is what was estimated beforehand.",
-        quantity: "peak memory",
         total: "live_peak_bytes",
         parts: &["live_peak_bytes"],
         estimate: true,
         ..step.clone()
     };
     let time = if comparison.with_samplers() { tokens } else { step };
-    let ordered = [time, memory].map(|bars| if bars.named { bars.shortest_first() } else { bars });
-    ordered.iter().map(Bars::chart).collect()
+    [time, memory].into_iter().map(|bars| bars.of_a_page().chart()).collect()
 }
 
 impl Bars<'_, '_> {
@@ -101,16 +86,28 @@ impl Bars<'_, '_> {
         Some(self.comparison.of_group(self.total, group)? * self.times)
     }
 
-    /// As many as have room for a name. Those without a value are the last.
-    fn shortest_first(mut self) -> Self {
-        let mut groups = std::mem::take(&mut self.groups);
-        groups.sort_by(|a, b| {
-            let [a, b] = [a, b].map(|group| self.total(group).unwrap_or(f64::INFINITY));
-            a.total_cmp(&b)
+    /// Whether problems have headings: else a bar's name says what it is.
+    fn has_headings(&self) -> bool {
+        self.comparison.problems() > 1 && self.comparison.methods.len() > 1
+    }
+
+    /// As many as a page has room for: of one problem those with the least, of several the first ones.
+    fn of_a_page(mut self) -> Self {
+        let mut lines = 0;
+        let all = self.groups.len();
+        if self.comparison.problems() == 1 && all > LINES {
+            let mut groups = std::mem::take(&mut self.groups);
+            let value = |group: &Group| self.total(group).unwrap_or(f64::INFINITY);
+            groups.sort_by(|a, b| value(a).total_cmp(&value(b)));
+            self.groups = groups;
+        }
+        let headings = self.has_headings();
+        let mut before = None;
+        self.groups.retain(|group| {
+            lines += 1 + usize::from(headings && before.replace(group.problem) != Some(group.problem));
+            lines <= LINES
         });
-        self.left_out += groups.len().saturating_sub(NAMED);
-        groups.truncate(NAMED);
-        Self { groups, ..self }
+        Self { left_out: all - self.groups.len(), ..self }
     }
 
     /// Whether a measured group has no time of its forward: a graph is forward and backward in one, and a schedule mixes them.
@@ -138,10 +135,6 @@ impl Bars<'_, '_> {
         self.comparison.frame.unit(self.total).write(value)
     }
 
-    fn problems(&self) -> usize {
-        self.groups.last().map_or(0, |group| group.problem + 1)
-    }
-
     /// The least and the largest of several processes' times.
     fn spread(&self, group: &Group) -> Option<(f64, f64)> {
         let values = self.comparison.over_processes(self.total, &group.lines);
@@ -149,27 +142,29 @@ impl Bars<'_, '_> {
         (values.len() > 1 && !self.estimate).then_some((low * self.times, high * self.times))
     }
 
-    /// From zero to the largest bar or estimate of a measured cell, and whether bars reach beyond: those that
-    /// would hide the differences of most others.
-    fn range(&self, basis: &Basis) -> ((f64, f64), bool) {
-        let largest = self.groups.iter().filter_map(|group| {
+    /// What the longest bar or estimate is of those that share a scale, and whether bars reach beyond it: those that would hide
+    /// the differences of most others. Without headings all share it.
+    fn longest(&self, problem: usize) -> (f64, bool) {
+        let all = !self.has_headings();
+        let shares = |group: &&Group| all || group.problem == problem;
+        let largest = self.groups.iter().filter(shares).filter_map(|group| {
             let estimate = if self.estimate { self.estimate(group) } else { 0.0 };
             let high = self.spread(group).map_or(0.0, |(_, high)| high);
-            Some(self.total(group)?.max(estimate).max(high) / basis.divisor(group.problem)?)
+            Some(self.total(group)?.max(estimate).max(high))
         });
         let mut values: Vec<f64> = largest.collect();
         values.sort_by(f64::total_cmp);
         let far = values.get(values.len() / 2).map_or(0.0, |median| FAR * median);
         let near = values.partition_point(|value| *value <= far);
-        let (low, high) = from_zero(values[..near].iter().copied());
+        let (_, high) = from_zero(values[..near].iter().copied());
         match values.get(near).is_some_and(|first| *first > GAP * high) {
-            true => ((low, BROKEN * high), true),
-            false => (from_zero(values.into_iter()), false),
+            true => (BROKEN * high, true),
+            false => (from_zero(values.into_iter()).1, false),
         }
     }
 
     /// What stands at the end of a bar, or in its place.
-    fn value(&self, group: &Group, basis: &Basis) -> String {
+    fn value(&self, group: &Group) -> String {
         let lines = || group.lines.iter().map(|&i| &self.comparison.lines[i]);
         let ended = lines().filter(|line| line.measured().is_some()).count();
         let status =
@@ -179,16 +174,13 @@ impl Bars<'_, '_> {
         } else {
             String::new()
         };
-        match (self.total(group), basis.divisor(group.problem)) {
-            (Some(total), Some(divisor)) if basis.relative && basis.is_of_tables(group) => {
-                format!("{} · {}{some}", ratio(total / divisor), self.written(total))
-            }
-            (Some(total), _) => format!("{}{some}", self.written(total)),
+        match self.total(group) {
+            Some(total) => format!("{}{some}", self.written(total)),
             // Off the scale as likely as not, so in words.
-            (None, _) if self.estimate && self.estimate(group) > 0.0 => {
+            None if self.estimate && self.estimate(group) > 0.0 => {
                 format!("{status}, estimated {}", self.written(self.estimate(group)))
             }
-            (None, _) => status,
+            None => status,
         }
     }
 }

@@ -11,7 +11,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
-use super::look::{self, method_color, tint};
+use super::look::{dash, method_color};
 
 /// The family of every label; the same files render the PNG and the PDF.
 pub const FONT: &str = "DejaVu Sans";
@@ -188,23 +188,13 @@ impl Canvas<'_> {
         self.area.draw(&PathElement::new(points.to_vec(), color.stroke_width(width))).map_err(failed)
     }
 
-    /// A bar of a method, paler the less its strength.
-    pub fn bar(&self, method: usize, from: Point, to: Point, strength: f64) -> Result {
-        let color = method_color(method);
-        self.rect(from, to, tint(color, strength))?;
-        // On a pale bar white is hard to see.
-        let over = if strength > 0.5 { WHITE } else { color };
-        let width = if to.1 - from.1 < 10 { 1 } else { 2 };
-        self.line(&look::pattern(method).over(from, to), over, width)
-    }
-
     /// A line of a method.
     pub fn curve(&self, method: usize, points: &[Point], width: u32) -> Result {
         let style = method_color(method).stroke_width(width);
-        match look::pattern(method).dash() {
-            Some([dash, gap]) if points.len() > 1 => {
+        match dash(method) {
+            Some([length, gap]) if points.len() > 1 => {
                 let points = points.iter().copied();
-                self.area.draw(&DashedPathElement::new(points, dash, gap, style)).map_err(failed)
+                self.area.draw(&DashedPathElement::new(points, length, gap, style)).map_err(failed)
             }
             _ => self.line(points, method_color(method), width),
         }

@@ -1,4 +1,4 @@
-//! Learning curves over the steps taken: training loss, and loss, perplexity and accuracy on held-out text. Each cell has its
+//! Learning curves over the steps taken: training loss, and loss and accuracy on held-out text. Each cell has its
 //! colour.
 
 mod panel;
@@ -19,7 +19,7 @@ use crate::words::text::{few, percent, sentence, significant};
 use panel::{Curve, Shown, far, panel};
 
 /// More curves than this look alike in one chart.
-const MOST: usize = 8;
+const MOST: usize = 6;
 /// More charts than this are left to the table.
 const CHARTS: usize = 6;
 /// Curves that are nowhere more than this share of the first loss apart cover each other.
@@ -30,7 +30,8 @@ const BLOWN_UP: f64 = 1.5;
 /// One chart of all cells that trained; one for each of the sizes where they are more than [`MOST`].
 pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
     let of = |shape: Option<usize>| -> Vec<usize> {
-        let belongs = |line: &Line| shape.is_none_or(|shape| line.shape == shape) && trained(line).is_some();
+        let belongs =
+            |line: &Line| shape.is_none_or(|shape| line.shape == shape) && trained(line).is_some_and(changes);
         (0..comparison.lines.len()).filter(|&i| belongs(&comparison.lines[i])).collect()
     };
     let all = of(None);
@@ -63,6 +64,13 @@ pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
         last.push_str(&format!(" Not drawn: {more} more sizes, which the table has."));
     }
     Ok(charts)
+}
+
+/// Whether some loss is not as the first one was.
+fn changes(measured: &Measurement) -> bool {
+    let losses = measured.loss.iter().chain(measured.evaluations.iter().map(|e| &e.loss));
+    let first = measured.loss.first().copied().unwrap_or_default();
+    losses.copied().any(|loss| !within(SAME * first, &[loss], &[first]))
 }
 
 /// The lines in groups whose curves cover each other; a baseline is the first of its group.
@@ -150,7 +158,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     let compared = curves.iter().any(|curve| curve.differences().len() > 2);
     let shown = match (often, compared) {
         (_, true) => &[Shown::Loss, Shown::Difference][..],
-        (true, false) => &[Shown::Loss, Shown::Perplexity, Shown::Accuracy],
+        (true, false) => &[Shown::Loss, Shown::Accuracy],
         (false, false) => &[Shown::Loss],
     };
     let plot = Plot::new(&file, &format!("Learning curves{at}"), legend, 300);
@@ -207,7 +215,7 @@ fn caption(curves: &[Curve], at: &str, shown: &[Shown], evaluated: bool, limit: 
             " and held-out loss (marks), and what the held-out loss is above the baseline's,"
         }
         [_] => " and held-out loss (marks)",
-        _ => " and held-out loss (marks), and held-out perplexity and accuracy,",
+        _ => " and held-out loss (marks), and held-out accuracy,",
     };
     let over = match curves.iter().any(|curve| curve.tokens.is_some()) {
         true => "the real tokens seen",

@@ -10,7 +10,6 @@ use super::canvas::{ALARM, Result};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
 use crate::measure::ScalerRecord;
-use crate::precision::ScalerConfig;
 use crate::words::text::power_of_two;
 
 /// More lines than this look alike.
@@ -20,7 +19,7 @@ const MOST: usize = 8;
 pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
     let record = |i: usize| -> Option<(usize, &ScalerRecord)> {
         let line = &comparison.lines[i];
-        let dynamic = matches!(line.cell.precision.scaler, Some(ScalerConfig::Dynamic(_)));
+        let dynamic = line.setting("precision.scaler.kind") == "dynamic";
         Some((i, line.measured()?.scaler.as_ref().filter(|_| dynamic)?))
     };
     // Of runs that differ in the seed alone, the first.

@@ -11,27 +11,20 @@ const ROW: i32 = 20;
 const SIGN: i32 = 20;
 const GAP: i32 = 22;
 
-/// A legend has no more names than this: nobody can distinguish more colours.
-pub const NAMES: usize = 24;
 /// The most names of one sign.
 pub const FEW: usize = 4;
 
 /// What stands before a name.
 #[derive(Clone, Copy)]
 pub enum Sign {
-    Nothing,
     /// A filled square.
     Fill(RGBColor),
-    /// A piece of a method's bar.
-    Bar(usize),
     /// A method's marker on a line of its colour.
     Marker(usize),
     /// The upright stroke of an estimate.
     Stroke,
     /// A missing value.
     Cross,
-    /// A line, such as the Pareto front.
-    Line(RGBColor),
     /// A method's line.
     Curve(usize),
 }
@@ -42,18 +35,6 @@ pub struct Legend {
 }
 
 impl Legend {
-    /// A sign for each of the names, made from its number; of very many names the first ones.
-    pub fn of(names: impl IntoIterator<Item = impl AsRef<str>>, sign: impl Fn(usize) -> Sign) -> Self {
-        let mut legend = Self::default();
-        let mut names = names.into_iter().enumerate();
-        names.by_ref().take(NAMES).for_each(|(i, name)| legend.add(sign(i), name.as_ref()));
-        let more = names.count();
-        if more > 0 {
-            legend.add(Sign::Nothing, &format!("and {more} more, which table.csv names"));
-        }
-        legend
-    }
-
     pub fn add(&mut self, sign: Sign, name: &str) {
         self.items.push((sign, fit(name, TEXT, WIDTH - 2 * GAP - SIGN)));
     }
@@ -88,16 +69,13 @@ impl Legend {
         for ((sign, name), (x, row)) in self.items.iter().zip(self.places()) {
             let y = top + row * ROW + ROW / 2;
             match *sign {
-                Sign::Nothing => {}
                 Sign::Fill(color) => canvas.rect((x, y - 6), (x + 12, y + 6), color)?,
-                Sign::Bar(method) => canvas.bar(method, (x - 2, y - 6), (x + 14, y + 6), 1.0)?,
                 Sign::Marker(method) => {
                     canvas.curve(method, &[(x - 2, y), (x + 16, y)], 2)?;
                     canvas.marker(method, (x + 7, y), 4)?;
                 }
                 Sign::Stroke => canvas.rect((x + 5, y - 7), (x + 7, y + 7), INK)?,
                 Sign::Cross => canvas.cross((x + 6, y), 4, ALARM)?,
-                Sign::Line(color) => canvas.line(&[(x - 2, y), (x + 14, y)], color, 2)?,
                 Sign::Curve(method) => canvas.curve(method, &[(x - 2, y), (x + 14, y)], 2)?,
             }
             canvas.text(name, (x + SIGN, y), TEXT, INK, Anchor::Left)?;

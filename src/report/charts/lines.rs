@@ -7,18 +7,24 @@ use itertools::Itertools;
 use super::super::alike::{groups, within};
 use super::super::labels::{size_name, size_value};
 use super::super::line::Line;
+use super::super::pareto;
 use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{extent, from_zero, padded};
 use super::canvas::{ALARM, Canvas, Result};
 use super::legend::{FEW, Legend, Sign};
 use super::plot::{Area, Axis, Plot, Ticks};
+use super::tags::{End, ends, room};
 use crate::words::text::few;
 
 /// Height of one cross.
 const STACK: i32 = 15;
 /// The columns that are drawn, each in a panel.
 const COLUMNS: [&str; 2] = ["step_s_median", "live_peak_bytes"];
+/// Bars show fewer values as well.
+const LEAST: usize = 3;
+/// More lines than this are not told apart.
+const MOST: usize = 6;
 /// Lines that are nowhere farther apart than this share cover each other.
 const SAME: f64 = 0.01;
 
@@ -34,7 +40,7 @@ struct Sweep {
 /// A cell: its other sizes, by name, and its point of a [`Sweep`].
 type Point = (Vec<String>, f64, usize);
 
-/// One chart for each swept numeric size with a group of at least two values, at which at least half of the
+/// One chart for each swept numeric size with a group of at least three values, at which at least half of the
 /// measured methods have two.
 pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
     // Seeds have no order.
@@ -74,18 +80,31 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let named = points[0].0.iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
     let held = named.map(|(named, _)| named).join(", ");
     let along = || points.iter().map(|(_, x, i)| (*x, *i)).collect();
-    (values(&points) >= 2).then(|| Sweep { key: key.into(), held, points: along() })
+    (values(&points) >= LEAST).then(|| Sweep { key: key.into(), held, points: along() })
 }
 
 fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     let name = size_name(&sweep.key);
-    let mut legend = Legend::of(&comparison.methods, Sign::Marker);
+    let (drawn, left_out) = choose(comparison, sweep);
+    let sweep = &Sweep {
+        points: sweep
+            .points
+            .iter()
+            .copied()
+            .filter(|(_, i)| drawn.contains(&comparison.lines[*i].method))
+            .collect(),
+        key: sweep.key.clone(),
+        held: sweep.held.clone(),
+    };
+    let mut legend = Legend::default();
     if sweep.points.iter().any(|(_, i)| comparison.lines[*i].measured().is_none()) {
         legend.add(Sign::Cross, "no measurement (oom, failed or not run)");
     }
     let held = if sweep.held.is_empty() { String::new() } else { format!("at {}", sweep.held) };
     let file = format!("lines-{}", sweep.key.replace(['.', '_'], "-"));
-    let mut plot = Plot::new(&file, &format!("Time and memory over {name}"), legend, 300).subtitle(held);
+    let title = format!("Time and memory over {name}");
+    let mut plot = Plot::new(&file, &title, legend, 220).subtitle(held).in_rows();
+    let right = room(drawn.iter().map(|&method| &comparison.methods[method]));
     for column in COLUMNS {
         let value = |i: usize| comparison.frame.get(column, i);
         let values: Vec<f64> = sweep.points.iter().filter_map(|(_, i)| value(*i)).collect();
@@ -101,7 +120,8 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
         let missing_at =
             |x: f64| sweep.points.iter().filter(|(at, i)| *at == x && value(*i).is_none()).count();
         let strip = xs.iter().map(|x| missing_at(*x)).max().unwrap_or(0) as i32 * STACK;
-        let x = Axis { log: log_x, room: (20, 24), ticks: Ticks::At(xs), ..Axis::level(name.clone(), ends) };
+        let x =
+            Axis { log: log_x, room: (20, right), ticks: Ticks::At(xs), ..Axis::level(name.clone(), ends) };
         let title = format!("{} in {unit}", comparison.frame.heading(column));
         let y = Axis { log: log_y, room: (0, strip), ..Axis::new(title, (range.0 / size, range.1 / size)) };
         plot = plot.panel(x, y, move |canvas, area| {
@@ -111,7 +131,26 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };
     let covered: String =
         COLUMNS.into_iter().flat_map(|column| covering(comparison, sweep, column)).collect();
-    plot.chart(format!("Median step time and measured peak memory over {name}{held}.{covered}"))
+    let more = match left_out {
+        0 => String::new(),
+        n => format!(" Not drawn: {n} more methods, which the tables have."),
+    };
+    plot.chart(format!("Median step time and measured peak memory over {name}{held}.{covered}{more}"))
+}
+
+/// The methods with a line: the baseline, those on a Pareto front, and the others in their order; and how many are left out.
+fn choose(comparison: &Comparison, sweep: &Sweep) -> (Vec<usize>, usize) {
+    let measured = sweep.points.iter().filter(|(_, i)| comparison.lines[*i].measured().is_some());
+    let lines = measured.map(|(_, i)| *i).into_group_map_by(|i| comparison.lines[*i].method);
+    let mut methods: Vec<usize> = lines.keys().copied().filter(|method| lines[method].len() > 1).collect();
+    let problems = sweep.points.iter().map(|(_, i)| comparison.problem(comparison.lines[*i].shape)).unique();
+    let fronts: Vec<usize> =
+        problems.flat_map(|problem| pareto::front(comparison, problem)).map(|group| group.method).collect();
+    let is_baseline = |method: &usize| lines[method].iter().any(|&i| comparison.is_baseline(i));
+    methods.sort_by_key(|method| (!is_baseline(method), !fronts.contains(method), *method));
+    let left_out = methods.len().saturating_sub(MOST);
+    methods.truncate(MOST);
+    (methods, left_out)
 }
 
 /// Which methods' lines cover each other.
@@ -143,10 +182,13 @@ fn draw(
     value: &dyn Fn(usize) -> Option<f64>,
 ) -> Result {
     let mut missing: BTreeMap<i32, i32> = BTreeMap::new();
+    let mut names = Vec::new();
     for method in 0..comparison.methods.len() {
         let of_method: Vec<&(f64, usize)> =
             sweep.points.iter().filter(|(_, i)| comparison.lines[*i].method == method).collect();
         let place = |(at, i): &(f64, usize)| Some(area.at(*at, value(*i)?));
+        let end = of_method.iter().filter_map(|point| place(point)).next_back();
+        names.extend(end.map(|at| End { name: comparison.methods[method].clone(), method, at }));
         // A missing value breaks the line: nothing is known there.
         for run in of_method.split(|point| place(point).is_none()) {
             let points: Vec<(i32, i32)> = run.iter().filter_map(|point| place(point)).collect();
@@ -162,5 +204,5 @@ fn draw(
             canvas.marker(method, (x + 13, y), 3)?;
         }
     }
-    Ok(())
+    ends(canvas, area, names)
 }

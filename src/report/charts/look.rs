@@ -1,4 +1,4 @@
-//! How a method looks in every chart: its colour, and where there are more methods than colours a pattern too.
+//! How a method looks in every chart: its colour, and where there are more methods than colours its dashes too.
 
 use plotters::style::RGBColor;
 
@@ -16,10 +16,7 @@ const COLORS: [RGBColor; 8] = [
 ];
 /// Strength of a bar's colour in forward, backward and optimizer.
 pub const PHASES: [(&str, f64); 3] = [("forward", 1.0), ("backward", 0.62), ("optimizer", 0.3)];
-/// From one upright stroke to the next, in pixels.
-const STEP: usize = 7;
-
-/// One of these; each is told from the others by its pattern where they have the same.
+/// One of these; lines of one colour differ in their [`dash`].
 pub fn method_color(method: usize) -> RGBColor {
     COLORS[method % COLORS.len()]
 }
@@ -30,59 +27,16 @@ pub fn tint(color: RGBColor, strength: f64) -> RGBColor {
     RGBColor(mix(color.0), mix(color.1), mix(color.2))
 }
 
-/// What distinguishes methods of one colour: on a bar, and as a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
-    /// A plain bar, and a solid line.
-    Plain,
-    /// A bar with level strokes, and a dashed line.
-    Level,
-    /// A bar with upright strokes, and a dotted line.
-    Upright,
-}
-
-/// Each round of the colours has a pattern of its own: as many looks as a legend has names.
-pub fn pattern(method: usize) -> Pattern {
-    [Pattern::Plain, Pattern::Level, Pattern::Upright][method / COLORS.len() % 3]
-}
-
-impl Pattern {
-    /// A line over the bar between two corners; empty where the bar is plain.
-    pub fn over(self, (left, top): (i32, i32), (right, bottom): (i32, i32)) -> Vec<(i32, i32)> {
-        match self {
-            Self::Plain => Vec::new(),
-            Self::Level => {
-                let third = (bottom - top) / 3;
-                let [upper, lower] = [top + third, bottom - third];
-                vec![(left, upper), (right, upper), (right, lower), (left, lower)]
-            }
-            // Down and up in turn.
-            Self::Upright => (0..)
-                .zip((left..right).step_by(STEP))
-                .flat_map(
-                    |(stroke, x)| {
-                        if stroke % 2 == 0 { [(x, top), (x, bottom)] } else { [(x, bottom), (x, top)] }
-                    },
-                )
-                .collect(),
-        }
-    }
-
-    /// Pixels of a dash and of the gap after it; none of a solid line.
-    pub fn dash(self) -> Option<[i32; 2]> {
-        match self {
-            Self::Plain => None,
-            Self::Level => Some([9, 4]),
-            Self::Upright => Some([2, 3]),
-        }
-    }
+/// Pixels of a dash and of the gap after it, which distinguish lines of one colour: each round of the colours has its own, the
+/// first none.
+pub fn dash(method: usize) -> Option<[i32; 2]> {
+    [None, Some([9, 4]), Some([2, 3])][method / COLORS.len() % 3]
 }
 
 #[cfg(test)]
 mod tests {
     use itertools::Itertools;
 
-    use super::super::legend::NAMES;
     use super::*;
 
     /// CIE's L*, a* and b* of sRGB channels from 0 to 1.
@@ -114,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn all_methods_of_a_legend_look_different_on_white_and_on_dark() {
+    fn methods_look_different_on_white_and_on_dark() {
         for (name, page) in [("white", (|c| c) as fn([f64; 3]) -> [f64; 3]), ("dark", on_dark)] {
-            for (one, other) in (0..NAMES).tuple_combinations() {
+            for (one, other) in (0..3 * COLORS.len()).tuple_combinations() {
                 let [first, second] = [one, other].map(|method| page(channels(method_color(method))));
                 let apart = apart(first, second);
-                let patterns = pattern(one) != pattern(other);
-                assert!(patterns || apart > 20.0, "{one} and {other} on {name}: {apart:.1}");
+                let dashes = dash(one) != dash(other);
+                assert!(dashes || apart > 20.0, "{one} and {other} on {name}: {apart:.1}");
             }
         }
     }
@@ -134,13 +88,5 @@ mod tests {
                 assert!(apart > 20.0, "{phase} of {one} and {other}: {apart:.1}");
             }
         }
-    }
-
-    #[test]
-    fn patterns_stay_within_their_bar() {
-        let over = |pattern: Pattern| pattern.over((10, 2), (22, 8));
-        assert!(over(Pattern::Plain).is_empty());
-        assert_eq!(over(Pattern::Level), [(10, 4), (22, 4), (22, 6), (10, 6)]);
-        assert_eq!(over(Pattern::Upright), [(10, 2), (10, 8), (17, 8), (17, 2)]);
     }
 }

@@ -2,11 +2,9 @@
 
 mod axis;
 mod bars;
-mod basis;
 mod canvas;
 mod curves;
 mod growth;
-mod lanes;
 mod legend;
 mod lines;
 mod look;
@@ -16,7 +14,7 @@ mod plot;
 mod png;
 mod scales;
 mod scatter;
-mod stacked;
+mod tags;
 mod timeline;
 
 use super::document::Chart;
@@ -24,8 +22,7 @@ use super::table::Comparison;
 
 pub use canvas::font_files;
 pub use png::png;
-pub use stacked::{StackedBar, stacked};
-pub use timeline::{compared, timeline};
+pub use timeline::compared;
 
 /// Draws the charts of a kind; none where the rows do not allow it.
 type Draw = fn(&Comparison) -> canvas::Result<Vec<Chart>>;

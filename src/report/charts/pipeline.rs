@@ -23,22 +23,27 @@ fn color(action: &str) -> RGBColor {
     if action.contains('F') { method_color(0) } else { method_color(1) }
 }
 
-/// A chart of each pipeline that ran to its end.
+/// A chart of the least idle pipeline that ran to its end, and of the most idle one.
 pub fn pipelines(comparison: &Comparison) -> Result<Vec<Chart>> {
-    let mut charts = Vec::new();
-    for (i, line) in comparison.lines.iter().enumerate() {
-        let drawable = |step: &Pipelined| step.measured.len() <= MOST && length(&step.measured) > 0.0;
-        if let Some(step) = Pipelined::of(line).filter(drawable) {
-            charts.push(chart(i, &comparison.name(line), &step)?);
-        }
+    let drawable = |step: &Pipelined| step.measured.len() <= MOST && length(&step.measured) > 0.0;
+    let steps = comparison.lines.iter().enumerate();
+    let steps = steps.filter_map(|(i, line)| Some((i, Pipelined::new(line).filter(drawable)?)));
+    let mut steps: Vec<(usize, Pipelined)> = steps.collect();
+    steps.sort_by(|a, b| idle(&a.1.measured).total_cmp(&idle(&b.1.measured)));
+    if steps.len() > 2 {
+        steps.drain(1..steps.len() - 1);
     }
-    Ok(charts)
+    steps.iter().map(|(i, step)| chart(*i, &comparison.name(&comparison.lines[*i]), step)).collect()
 }
 
 fn chart(number: usize, cell: &str, step: &Pipelined) -> Result<Chart> {
     let parts = [("Predicted", &step.predicted), ("Measured", &step.measured)];
     let longest = parts.iter().map(|(_, ranks)| length(ranks)).fold(0.0, f64::max);
-    let legend = Legend::of(["forward", "backward"], |place| Sign::Fill(method_color(place)));
+    let mut legend = Legend::default();
+    ["forward", "backward"]
+        .into_iter()
+        .zip(0..)
+        .for_each(|(name, place)| legend.add(Sign::Fill(method_color(place)), name));
     let height = NAME + LANE * step.measured.len() as i32;
     let top = LEGEND + legend.height() + 4;
     let bottom = top + height * parts.len() as i32;

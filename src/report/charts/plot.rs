@@ -125,13 +125,14 @@ struct Panel<'d> {
     draw: Draw<'d>,
 }
 
-/// A chart of panels with axes, at most two side by side.
+/// A chart of panels with axes, two side by side unless each has a row of its own.
 pub struct Plot<'d> {
     name: String,
     title: String,
     subtitle: String,
     legend: Legend,
     height: i32,
+    in_rows: bool,
     panels: Vec<Panel<'d>>,
 }
 
@@ -139,11 +140,16 @@ impl<'d> Plot<'d> {
     /// `height` is that of each panel.
     pub fn new(name: &str, title: &str, legend: Legend, height: i32) -> Self {
         let (name, title) = (name.into(), title.into());
-        Self { name, title, subtitle: String::new(), legend, height, panels: Vec::new() }
+        Self { name, title, subtitle: String::new(), legend, height, in_rows: false, panels: Vec::new() }
     }
 
     pub fn subtitle(self, subtitle: String) -> Self {
         Self { subtitle, ..self }
+    }
+
+    /// Each panel has a row of its own.
+    pub fn in_rows(self) -> Self {
+        Self { in_rows: true, ..self }
     }
 
     pub fn panel(mut self, x: Axis, y: Axis, draw: impl Fn(&Canvas, &Area) -> Result + 'd) -> Self {
@@ -157,7 +163,8 @@ impl<'d> Plot<'d> {
         let legend_top = TOP + if self.subtitle.is_empty() { 0 } else { 22 };
         let top = legend_top + self.legend.height() + ABOVE;
         let pitch = self.height + ABOVE + BELOW;
-        let rows = self.panels.len().div_ceil(2) as i32;
+        let columns = if self.in_rows { 1 } else { 2 };
+        let rows = self.panels.len().div_ceil(columns) as i32;
         let svg = svg(&self.title, top + rows * pitch - ABOVE, |canvas| {
             if !self.subtitle.is_empty() {
                 let subtitle = fit(&self.subtitle, TEXT, WIDTH - 2 * MARGIN);
@@ -165,12 +172,12 @@ impl<'d> Plot<'d> {
             }
             self.legend.draw(canvas, legend_top)?;
             for (i, panel) in self.panels.iter().enumerate() {
-                let sides = match i % 2 {
-                    0 if i + 1 == self.panels.len() => (MARGIN, WIDTH - MARGIN),
+                let sides = match i % columns {
+                    0 if columns == 1 || i + 1 == self.panels.len() => (MARGIN, WIDTH - MARGIN),
                     0 => (MARGIN, WIDTH / 2 - 14),
                     _ => (WIDTH / 2 + 14, WIDTH - MARGIN),
                 };
-                panel.draw(canvas, sides, top + i as i32 / 2 * pitch, self.height)?;
+                panel.draw(canvas, sides, top + (i / columns) as i32 * pitch, self.height)?;
             }
             Ok(())
         })?;

@@ -9,7 +9,6 @@ use super::axis::{extent, padded, tick_label};
 use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Room, Ticks};
-use crate::precision::ScalerConfig;
 use crate::row::Status;
 use crate::words::text::power_of_two;
 
@@ -95,11 +94,14 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
     Ok(vec![plot.chart(caption)?])
 }
 
+const KIND: &str = "precision.scaler.kind";
+
 /// By rising scale.
 fn points(comparison: &Comparison) -> Vec<Point> {
-    let exponent = |i: &usize| match comparison.lines[*i].cell.precision.scaler {
-        Some(ScalerConfig::Static(config)) => comparison.lines[*i].row.map(|_| config.scale.log2()),
-        _ => None,
+    let exponent = |i: &usize| {
+        let line = &comparison.lines[*i];
+        let is_static = line.row.is_some() && line.setting(KIND) == "static";
+        line.settings.get("precision.scaler.scale")?.as_f64().filter(|_| is_static).map(f64::log2)
     };
     let lines = || 0..comparison.lines.len();
     let mut exponents: Vec<f64> = lines().filter_map(|i| exponent(&i)).collect();
@@ -119,10 +121,10 @@ fn points(comparison: &Comparison) -> Vec<Point> {
 
 /// The methods with a dynamic scale and the baseline, each with its mean.
 fn levels(comparison: &Comparison) -> Vec<(usize, f64)> {
-    let shown = |i: usize| match comparison.lines[i].cell.precision.scaler {
-        Some(ScalerConfig::Dynamic(_)) => true,
-        Some(ScalerConfig::Static(_)) => false,
-        None => comparison.is_baseline(i),
+    let shown = |i: usize| match comparison.lines[i].setting(KIND) {
+        "dynamic" => true,
+        "static" => false,
+        _ => comparison.is_baseline(i),
     };
     let of = |method: usize| {
         let losses = comparison.frame.of_rows("eval_loss", comparison.of_method(method));

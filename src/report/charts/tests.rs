@@ -4,11 +4,8 @@
 use resvg::usvg::{Group, Node, Rect};
 
 use super::super::table::Comparison;
-use super::super::testing::{
-    STUDY, bad_row, busy_trace, language_recipe, language_rows, recipe, rows, step_trace,
-};
+use super::super::testing::{STUDY, bad_row, language_recipe, language_rows, recipe, rows, step_trace};
 use super::*;
-use crate::device::trace::{Activity, ActivityKind};
 use crate::measure::{GradientHistogram, Magnitudes, ScalerRecord};
 use crate::recipe::Recipe;
 use crate::row::{Row, Status};
@@ -92,28 +89,6 @@ fn grids() -> Vec<(&'static str, Recipe)> {
     ]
 }
 
-/// A kernel and copies of every kind on each of 60 streams, for hours.
-fn many_streams() -> (&'static str, Vec<Activity>) {
-    use ActivityKind::*;
-    let names = [(Kernel, "gemm"), (Kernel, "binop"), (Kernel, "reduce"), (Kernel, "prng")];
-    let copies = [HostToDevice, DeviceToHost, DeviceToDevice].map(|kind| (kind, "copy"));
-    let of_stream = |stream: u32| {
-        names.into_iter().chain(copies).zip(0..).map(move |((kind, name), i)| {
-            let start = (u64::from(stream) + i * 60) * 100_000_000_000;
-            Activity {
-                kind,
-                name: name.into(),
-                operator: None,
-                stream,
-                start,
-                end: start + 90_000_000_000,
-                bytes: 1,
-            }
-        })
-    };
-    ("timeline-streams", (1_000_000..1_000_060).flat_map(of_stream).collect())
-}
-
 #[test]
 fn labels_never_meet() {
     for (what, recipe) in grids() {
@@ -133,12 +108,7 @@ fn labels_never_meet() {
         let cases = [("ok", all), ("oom", mixed), ("failed", one)];
         for (case, rows) in &cases {
             let comparison = Comparison::new(&recipe, rows);
-            let name = comparison.name(&comparison.lines[comparison.lines.len() - 1]);
-            let timelines =
-                [("timeline-step", step_trace()), ("timeline-busy", busy_trace()), many_streams()].map(
-                    |(file, trace)| timeline(file, &name, &trace).expect("a chart").expect("a timeline"),
-                );
-            for chart in draw(&comparison).expect("charts").into_iter().chain(timelines) {
+            for chart in draw(&comparison).expect("charts") {
                 assert_labels_are_apart(&chart, &format!("{what}, {case}"));
                 keep(&chart, &format!("{what}-{case}"));
             }
@@ -163,11 +133,8 @@ fn charts_of_500_cells_are_readable_and_their_labels_never_meet() {
             assert_labels_are_apart(&chart, what);
             let height = png::tree(&chart.svg).expect("valid SVG").size().height();
             assert!(height < 1300.0, "{what}, {}: {height} pixels", chart.name);
-            let left_out = chart.svg.contains("more, which table.csv names")
-                || chart.svg.contains("other methods")
-                || ["Not drawn: 452 more", "Not drawn: 464 more", "Shown are 8 of"]
-                    .iter()
-                    .any(|said| chart.caption.contains(said));
+            let left_out =
+                ["Not drawn: 446 more", "Shown are 6 of"].iter().any(|said| chart.caption.contains(said));
             assert!(left_out || chart.name.starts_with("lines"), "{what}, {}: {}", chart.name, chart.caption);
             keep(&chart, what);
         }
@@ -268,14 +235,16 @@ fn texts_are_as_wide_as_reckoned() {
 #[test]
 fn a_long_title_is_wrapped_and_not_cut() {
     let cell = "overlap, activations on host, autocast, 4 micro-batches, sgd at 64×1024 with a name for which one line has no room";
+    let trace = step_trace();
+    let steps = ["naive", "overlap"].map(|name| (name.to_string(), trace.as_slice()));
     let [short, long] = ["level 0", cell]
-        .map(|cell| timeline("timeline", cell, &step_trace()).expect("a chart").expect("a timeline"));
+        .map(|title| compared("strategies", title, &steps).expect("a chart").expect("two steps"));
     assert_labels_are_apart(&long, "long title");
     keep(&long, "long title");
     let mut found = Vec::new();
     texts(png::tree(&long.svg).expect("valid SVG").root(), &mut found);
     let lines: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).take(2).collect();
-    assert_eq!(lines.join(" "), format!("Timeline of one step: {cell}"));
+    assert_eq!(lines.join(" "), cell);
     let height = |chart: &Chart| png::tree(&chart.svg).expect("valid SVG").size().height();
     assert_eq!(height(&long) - height(&short), 22.0);
     let hover = canvas::svg(cell, 60, |canvas| {
@@ -293,12 +262,13 @@ fn charts_that_need_several_values_are_left_out() {
     };
     let of_several = |recipe: &Recipe| -> Vec<String> {
         let names = names(recipe, &rows(recipe));
-        assert_eq!(names[..2], ["time", "memory"]);
         names.into_iter().filter(|name| name == "pareto" || name.starts_with("lines-")).collect()
     };
-    assert!(of_several(&recipe("")).is_empty());
+    assert!(names(&recipe(""), &rows(&recipe(""))).is_empty(), "one bar is a number");
     let study = recipe(STUDY);
-    // Batch size is the only size that varies while the others are held.
-    assert_eq!(of_several(&study), ["pareto", "lines-train-batch-size"]);
+    // The batch size has two values while the others are held.
+    assert_eq!(of_several(&study), ["pareto"]);
+    let sizes = recipe("[grid]\n\"train.batch_size\" = [1, 2, 4]\n\"checkpoint.level\" = [0, 1]\n");
+    assert_eq!(of_several(&sizes), ["pareto", "lines-train-batch-size"]);
     assert!(names(&study, &[]).is_empty());
 }

@@ -1,205 +1,174 @@
-//! The device's work during one step: a lane for each stream, with kernels and copies in the colours of their families; and the
-//! steps of several cells above one another, on one axis of time.
+//! Steps of several cells above one another on one axis of time: a lane for each stream of a device.
+
+use std::collections::BTreeMap;
 
 use super::Chart;
-use super::canvas::{Anchor, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width};
-use super::lanes::{Lane, lanes, legend};
+use super::canvas::{Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width};
+use super::look::{method_color, tint};
 use super::plot::{Axis, BELOW, MARGIN, Ticks};
-use crate::device::trace::{Activity, ActivityKind, Mark, Summary, span};
-use crate::measure::Phase;
+use crate::measure::trace::{Activity, ActivityKind, Summary, span};
 use crate::words::text::{percent, seconds, time_unit};
 
-const LEGEND: i32 = 62;
-/// Height of all lanes together, as long as each has room for its name.
-const MOST: i32 = 640;
-/// Of each lane, and the room for what stands above a cell's, in a chart of several cells.
+const TOP: i32 = 40;
+/// Of each lane, and the room for what stands above a cell's.
 const LANE: i32 = 26;
 const NAME: i32 = 24;
-/// Blocks that are drawn larger.
-const ZOOMED: usize = 3;
 
-/// The timeline of the step of the cell `cell`, as the file `name`; `None` when the activities span
-/// no time.
-///
-/// # Errors
-/// When Plotters cannot draw.
-pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Option<Chart>> {
-    let Some(summary) = Summary::new(activities) else { return Ok(None) };
-    let origin = span(activities).map_or(0, |(start, _)| start);
-    let (marks, activities): (Vec<&Activity>, Vec<&Activity>) =
-        activities.iter().partition(|a| a.kind == ActivityKind::Mark);
-    let lanes = lanes(&activities);
-    let legend = legend(&activities, true);
-    let pitch = (MOST / lanes.len() as i32).clamp(15, 44);
-    let phases: Vec<(&str, u64)> = phases(&marks, origin);
-    let names = if phases.is_empty() { 0 } else { 16 };
-    let top = LEGEND + legend.height() + 10 + names;
-    let bottom = top + pitch * lanes.len() as i32;
-    let (left, right) = (left_of(&lanes), WIDTH - MARGIN - 10);
+/// Strength of the colour of a pixel in which a lane was busy for a third, two thirds and all of its time.
+const STRENGTHS: [f64; 3] = [0.4, 0.7, 1.0];
 
-    let title = format!("Timeline of one step: {cell}");
-    let seconds = summary.span as f64 * 1e-9;
-    let (unit, size) = time_unit(seconds);
-    let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), (0.0, seconds / size)) };
-    let svg = svg(&title, bottom + BELOW, |canvas| {
-        canvas.text(&facts(&summary), (MARGIN, 48), TEXT, MUTED, Anchor::Left)?;
-        legend.draw(canvas, LEGEND)?;
-        time.draw_below(canvas, (left, right), (top, bottom))?;
-        for (lane, y) in lanes.iter().zip((top..).step_by(pitch as usize)) {
-            canvas.text(&lane.name, (left - 10, y + pitch / 2), TEXT, INK, Anchor::Right)?;
-            lane.draw(canvas, (origin, origin + summary.span), (left, right), (y, pitch))?;
-        }
-        let mut from = left;
-        for (name, end) in &phases {
-            let to = left
-                + ((*end).min(summary.span) as f64 / summary.span as f64 * f64::from(right - left)) as i32;
-            canvas.line(&[(to, top - names), (to, bottom)], INK, 1)?;
-            // A phase too short for its name is known by its neighbours.
-            if text_width(name, SMALL) + 8 <= to - from {
-                canvas.text(name, ((from + to) / 2, top - names / 2), SMALL, MUTED, Anchor::Middle)?;
-            }
-            from = to;
-        }
-        canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
-    })?;
-    Ok(Some(Chart { name: name.into(), caption: format!("{title}."), svg }))
+/// What streams do, in the order of their lanes, and the place of each among the colours of methods.
+const WORK: [(ActivityKind, &str, usize); 6] = [
+    (ActivityKind::Kernel, "compute", 0),
+    (ActivityKind::Exchange, "between ranks", 7),
+    (ActivityKind::HostToDevice, "host to device", 4),
+    (ActivityKind::DeviceToHost, "device to host", 3),
+    (ActivityKind::DeviceToDevice, "on the device", 5),
+    (ActivityKind::HostUpdate, "host update", 2),
+];
+
+/// The work of a stream.
+struct Lane<'t> {
+    name: String,
+    /// Index into [`WORK`] of what took most of its time.
+    work: usize,
+    activities: Vec<&'t Activity>,
 }
 
-/// One of the cells that [`compared`] draws.
 struct Step<'t> {
-    name: &'t str,
+    /// The cell, and its step in numbers.
+    heading: String,
     lanes: Vec<Lane<'t>>,
-    summary: Summary,
-    whole: (u64, u64),
-    blocks: Option<(u64, u64)>,
+    /// Nanoseconds on the device's clock.
+    start: u64,
+    length: u64,
 }
 
-/// Several cells' steps above one another on one axis of time, and below them three blocks of each, larger. `None` of fewer
-/// than two.
+/// `None` of fewer than two cells whose activities take time.
 ///
 /// # Errors
 /// When Plotters cannot draw.
 pub fn compared(name: &str, title: &str, cells: &[(String, &[Activity])]) -> Result<Option<Chart>> {
-    let mut found = Vec::new();
-    for (name, activities) in cells {
-        if let (Some(summary), Some(whole)) = (Summary::new(activities), span(activities)) {
-            found.push((name, *activities, summary, whole));
-        }
-    }
-    let work: Vec<Vec<&Activity>> = found
-        .iter()
-        .map(|(_, activities, ..)| activities.iter().filter(|a| a.kind != ActivityKind::Mark).collect())
-        .collect();
-    let steps: Vec<Step> = found
-        .iter()
-        .zip(&work)
-        .map(|((name, activities, summary, whole), work)| Step {
-            name,
-            lanes: lanes(work),
-            summary: summary.clone(),
-            whole: *whole,
-            blocks: blocks(activities),
-        })
-        .collect();
+    let steps: Vec<Step> =
+        cells.iter().filter_map(|(cell, activities)| Step::new(cell, activities)).collect();
     if steps.len() < 2 {
         return Ok(None);
     }
-    let legend = legend(&work.concat(), false);
-    let of_all = |window: fn(&Step) -> Option<(u64, u64)>| {
-        steps.iter().filter_map(window).map(|(from, to)| to - from).max().unwrap_or(0)
-    };
-    let parts = [
-        ("One step", (|step| Some(step.whole)) as fn(&Step) -> Option<(u64, u64)>),
-        ("Three blocks of it, larger", |step| step.blocks),
-    ];
-    let parts: Vec<_> = parts
-        .into_iter()
-        .map(|(what, window)| (what, window, of_all(window)))
-        .filter(|(.., length)| *length > 0)
-        .collect();
+    let longest = steps.iter().map(|step| step.length).max().unwrap_or(1);
     let height: i32 = steps.iter().map(|step| NAME + LANE * step.lanes.len() as i32).sum();
-    let top = LEGEND - 14 + legend.height() + 12;
-    let left = steps.iter().map(|step| left_of(&step.lanes)).max().unwrap_or(0);
-    let right = WIDTH - MARGIN - 10;
-    let part_height = NAME + height + BELOW;
-    let svg = svg(title, top + part_height * parts.len() as i32, |canvas| {
-        legend.draw(canvas, LEGEND - 14)?;
-        for ((what, window, length), top) in parts.iter().zip((top..).step_by(part_height as usize)) {
-            canvas.text(what, (MARGIN, top + NAME / 2), TEXT, INK, Anchor::Left)?;
-            let (unit, size) = time_unit(*length as f64 * 1e-9);
-            let range = (0.0, *length as f64 * 1e-9 / size);
-            let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), range) };
-            let (from, to) = (top + NAME, top + NAME + height);
-            time.draw_below(canvas, (left, right), (from, to))?;
-            let mut y = from;
-            for step in &steps {
-                let text = fit(&format!("{}: {}", step.name, facts(&step.summary)), SMALL, right - left);
-                canvas.text(&text, (left + 2, y + NAME / 2), SMALL, MUTED, Anchor::Left)?;
-                y += NAME;
-                for lane in &step.lanes {
-                    canvas.text(&lane.name, (left - 10, y + LANE / 2), TEXT, INK, Anchor::Right)?;
-                    if let Some((start, end)) = window(step) {
-                        let pixels = ((end - start) as f64 / *length as f64 * f64::from(right - left)) as i32;
-                        lane.draw(canvas, (start, end), (left, left + pixels.max(1)), (y, LANE))?;
-                    }
-                    y += LANE;
-                }
+    let names = steps.iter().flat_map(|step| &step.lanes).map(|lane| text_width(&lane.name, TEXT));
+    let (left, right) = (MARGIN + 10 + names.max().unwrap_or(0), WIDTH - MARGIN - 10);
+    let (unit, size) = time_unit(longest as f64 * 1e-9);
+    let range = (0.0, longest as f64 * 1e-9 / size);
+    let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), range) };
+    let svg = svg(title, TOP + height + BELOW, |canvas| {
+        time.draw_below(canvas, (left, right), (TOP, TOP + height))?;
+        let mut y = TOP;
+        for step in &steps {
+            let heading = fit(&step.heading, SMALL, right - left);
+            canvas.text(&heading, (left + 2, y + NAME / 2), SMALL, MUTED, Anchor::Left)?;
+            y += NAME;
+            let pixels = (step.length as f64 / longest as f64 * f64::from(right - left)).ceil() as usize;
+            for lane in &step.lanes {
+                canvas.text(&lane.name, (left - 10, y + LANE / 2), TEXT, INK, Anchor::Right)?;
+                lane.draw(canvas, step, pixels, (left, y))?;
+                canvas.line(&[(left, y + LANE), (right, y + LANE)], GRID, 1)?;
+                y += LANE;
             }
-            canvas.line(&[(left, from), (left, to)], MUTED, 1)?;
         }
-        Ok(())
+        canvas.line(&[(left, TOP), (left, TOP + height)], MUTED, 1)
     })?;
-    let below = match parts.len() {
-        1 => String::new(),
-        _ => format!(" Below, {ZOOMED} blocks of it, larger, from the end of the block before them."),
-    };
-    let caption = format!("{title}, on one axis of time.{below}");
+    let caption = format!(
+        "{title}, on one axis of time. A lane is a stream of the device, paler where it was idle for part of the time."
+    );
     Ok(Some(Chart { name: name.into(), caption, svg }))
 }
 
-/// From the end of the block before the middle ones of backward to the end of the last of them; of forward where backward
-/// has too few.
-fn blocks(activities: &[Activity]) -> Option<(u64, u64)> {
-    let marks: Vec<(u64, Mark)> = activities.iter().filter_map(|a| Some((a.start, Mark::of(a)?))).collect();
-    let end = |of: Phase| marks.iter().find(|(_, mark)| *mark == Mark::End(of)).map(|(time, _)| *time);
-    let turns = |from: u64, to: u64| -> Vec<u64> {
-        let within = |(time, mark): &&(u64, Mark)| *mark == Mark::TurnEnds && (from..=to).contains(time);
-        marks.iter().filter(within).map(|(time, _)| *time).collect()
-    };
-    let forward = end(Phase::Forward)?;
-    let backward = turns(forward, end(Phase::Backward)?);
-    let ends = if backward.len() > ZOOMED { backward } else { turns(0, forward) };
-    let first = ends.len().checked_sub(ZOOMED + 1)? / 2;
-    Some((ends[first], ends[first + ZOOMED]))
+impl<'t> Step<'t> {
+    fn new(cell: &str, activities: &'t [Activity]) -> Option<Self> {
+        let summary = Summary::new(activities)?;
+        let (start, _) = span(activities)?;
+        let heading = format!("{cell}: {}", facts(&summary));
+        Some(Self { heading, lanes: lanes(activities), start, length: summary.span })
+    }
 }
 
-/// The left end of the lanes, to the right of their names.
-fn left_of(lanes: &[Lane]) -> i32 {
-    MARGIN + 10 + lanes.iter().map(|lane| text_width(&lane.name, TEXT)).max().unwrap_or(0)
+/// One for each stream, named after what most of its time was; computation first, then copies to the device and from it.
+fn lanes(activities: &[Activity]) -> Vec<Lane<'_>> {
+    let mut streams: BTreeMap<u32, Vec<&Activity>> = BTreeMap::new();
+    for activity in activities.iter().filter(|activity| activity.kind != ActivityKind::Mark) {
+        streams.entry(activity.stream).or_default().push(activity);
+    }
+    let work = |activities: &[&Activity]| {
+        let time = |kind| activities.iter().filter(|a| a.kind == kind).map(|a| a.end - a.start).sum::<u64>();
+        // The last of equals would be taken: copies are no computation.
+        (0..WORK.len()).rev().max_by_key(|&work| time(WORK[work].0)).unwrap_or(0)
+    };
+    let mut found: Vec<(usize, u32, Vec<&Activity>)> =
+        streams.into_iter().map(|(stream, activities)| (work(&activities), stream, activities)).collect();
+    found.sort_by_key(|(work, stream, _)| (*work, *stream));
+    let count = |work: usize| found.iter().filter(|(other, ..)| *other == work).count();
+    let counts: Vec<usize> = (0..WORK.len()).map(count).collect();
+    let lane = |(work, stream, activities): (usize, u32, Vec<_>)| {
+        let number = if counts[work] > 1 { format!(", stream {stream}") } else { String::new() };
+        Lane { name: format!("{}{number}", WORK[work].1), work, activities }
+    };
+    found.into_iter().map(lane).collect()
 }
 
-/// Name and end of each phase, in nanoseconds from the origin.
-fn phases(marks: &[&Activity], origin: u64) -> Vec<(&'static str, u64)> {
-    let end = |mark: &&Activity| match Mark::of(mark)? {
-        Mark::End(phase) => Some((phase.into_str(), mark.start.saturating_sub(origin))),
-        Mark::TurnBegins | Mark::TurnEnds => None,
-    };
-    marks.iter().filter_map(end).collect()
+impl Lane<'_> {
+    /// Draws the step on so many pixels, from a corner on.
+    fn draw(&self, canvas: &Canvas, step: &Step, pixels: usize, (left, y): (i32, i32)) -> Result {
+        for run in runs(&self.activities, step.start, step.length, pixels) {
+            let color = tint(method_color(WORK[self.work].2), STRENGTHS[run.strength]);
+            canvas.rect((left + run.from as i32, y + 3), (left + run.to as i32, y + LANE - 3), color)?;
+        }
+        Ok(())
+    }
+}
+
+/// Neighbouring pixels of one look.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    from: usize,
+    to: usize,
+    /// Index into [`STRENGTHS`].
+    strength: usize,
+}
+
+/// The drawing of a lane: each pixel has the share of its time in which the stream was busy. So the drawing stays small and
+/// true for any number of kernels, and no kernel vanishes between pixels.
+fn runs(activities: &[&Activity], start: u64, length: u64, pixels: usize) -> Vec<Run> {
+    let per_nanosecond = pixels as f64 / length as f64;
+    let mut busy = vec![0.0f64; pixels];
+    for activity in activities {
+        let [from, to] =
+            [activity.start, activity.end].map(|time| time.saturating_sub(start) as f64 * per_nanosecond);
+        let last = (to.ceil() as usize).min(pixels);
+        for (i, pixel) in busy[..last].iter_mut().enumerate().skip(from as usize) {
+            *pixel += (to.min((i + 1) as f64) - from.max(i as f64)).max(0.0);
+        }
+    }
+    let mut runs: Vec<Run> = Vec::new();
+    for (i, share) in busy.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+        // A sum of shares may miss 1 by rounding.
+        let strength = ((share * 3.0 - 1e-6).ceil() as usize).clamp(1, 3) - 1;
+        match runs.last_mut() {
+            Some(run) if run.to == i && run.strength == strength => run.to = i + 1,
+            _ => runs.push(Run { from: i, to: i + 1, strength }),
+        }
+    }
+    runs
 }
 
 fn facts(summary: &Summary) -> String {
-    let hidden = match (summary.hidden_share, summary.hidden_exchange) {
-        (Some(share), _) => format!("{} of copy time hidden under kernels", percent(share)),
-        (None, Some(share)) => format!("{} of the exchange between ranks under kernels", percent(share)),
-        (None, None) => "no copies over the bus".into(),
-    };
+    let hidden = summary.hidden_share.map(|share| format!("{} of copy time hidden", percent(share)));
     let facts = [
-        format!("step {}", seconds(summary.span as f64 * 1e-9)),
+        seconds(summary.span as f64 * 1e-9),
         format!("{} kernels", summary.kernels),
         format!("device busy {}", percent(summary.busy_share())),
-        hidden,
     ];
-    facts.join(" · ")
+    facts.into_iter().chain(hidden).collect::<Vec<_>>().join(" · ")
 }
 
 #[cfg(test)]
@@ -207,35 +176,51 @@ mod tests {
     use super::*;
 
     fn kernel(name: &str, start: u64, end: u64) -> Activity {
-        let (kind, name) = (ActivityKind::Kernel, name.into());
-        Activity { kind, name, operator: None, stream: 7, start, end, bytes: 0 }
+        Activity { stream: 7, ..Activity::new(ActivityKind::Kernel, name, [start, end]) }
+    }
+
+    #[test]
+    fn lanes_are_named_after_their_work() {
+        let of = |kind, stream, time| Activity { kind, stream, ..kernel("gemm", 0, time) };
+        let all = [
+            of(ActivityKind::DeviceToHost, 3, 5),
+            of(ActivityKind::HostToDevice, 9, 5),
+            of(ActivityKind::DeviceToDevice, 7, 2),
+            of(ActivityKind::Kernel, 7, 4),
+            of(ActivityKind::HostToDevice, 8, 5),
+        ];
+        let names: Vec<String> = lanes(&all).into_iter().map(|lane| lane.name).collect();
+        assert_eq!(
+            names,
+            ["compute", "host to device, stream 8", "host to device, stream 9", "device to host"]
+        );
+    }
+
+    #[test]
+    fn pixels_are_as_strong_as_their_stream_was_busy() {
+        // Pixel 2 is busy for 60 of 100 ns, pixel 3 for 10.
+        let activities = [
+            kernel("a", 1000, 1200),
+            kernel("b", 1200, 1240),
+            kernel("c", 1240, 1260),
+            kernel("d", 1390, 1400),
+            kernel("e", 1400, 1450),
+            kernel("f", 1450, 1500),
+        ];
+        let run = |from, to, strength| Run { from, to, strength };
+        assert_eq!(
+            runs(&activities.iter().collect::<Vec<_>>(), 1000, 1000, 10),
+            [run(0, 2, 2), run(2, 3, 1), run(3, 4, 0), run(4, 5, 2)]
+        );
     }
 
     #[test]
     fn thousands_of_kernels_make_a_small_drawing() {
-        let kernels: Vec<Activity> =
-            (0..20_000).map(|i| kernel(["gemm", "binop"][i as usize % 2], i * 100, i * 100 + 90)).collect();
-        let chart = timeline("timeline-x", "level 0", &kernels).expect("a chart").expect("a timeline");
+        let kernels: Vec<Activity> = (0..20_000).map(|i| kernel("gemm", i * 100, i * 100 + 90)).collect();
+        let cells = ["naive", "overlap"].map(|name| (name.to_string(), &kernels[..]));
+        let chart = compared("strategies", "Copies", &cells).expect("a chart").expect("two steps");
         assert!(chart.svg.len() < 100_000, "{} bytes", chart.svg.len());
-        assert!(chart.svg.contains("20000 kernels · device busy 90 %"));
-        assert!(timeline("timeline-x", "level 0", &[]).expect("no chart").is_none());
-    }
-
-    #[test]
-    fn the_middle_blocks_of_backward_are_larger() {
-        let mark = |mark: Mark, start| {
-            let name = mark.name().into();
-            Activity { kind: ActivityKind::Mark, name, ..kernel("", start, start) }
-        };
-        // Forward ends at 10; eight blocks of backward end at 20, 30, …, 90.
-        let mut all = vec![kernel("gemm", 0, 100), mark(Mark::End(Phase::Forward), 10)];
-        all.extend((2..10).map(|i| mark(Mark::TurnEnds, i * 10)));
-        all.push(mark(Mark::End(Phase::Backward), 95));
-        assert_eq!(blocks(&all), Some((40, 70)));
-        assert_eq!(blocks(&all[..4]), None);
-        let cells = [("naive".to_string(), &all[..]), ("overlap".to_string(), &all[..])];
-        let chart = compared("overlap", "Naive and overlap", &cells).expect("a chart").expect("two steps");
-        assert!(chart.svg.contains("One step") && chart.svg.contains("Three blocks"));
-        assert!(compared("overlap", "Naive alone", &cells[..1]).expect("no chart").is_none());
+        assert!(chart.svg.contains("naive: 2.00 ms · 20000 kernels · device busy 90 %"));
+        assert!(compared("strategies", "Copies", &cells[..1]).expect("no chart").is_none());
     }
 }

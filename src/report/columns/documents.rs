@@ -89,8 +89,8 @@ pub const MORE_RATIOS: &[(&str, &str, &[&str])] = &[
 fn trained(line: &Line) -> Option<[u64; 2]> {
     let compared = line.cell.eval.is_some_and(|eval| eval.feature_distance);
     let tuned = (!line.cell.tuning.is_full() || compared) && line.cell.train.mode.trains();
-    let operators = tuned.then(|| line.cell.operators())?;
-    Some([operators.trained(), operators.parameters()])
+    let derived = line.derived().filter(|_| tuned)?;
+    Some([derived.trained, derived.parameters])
 }
 
 /// A step in which the host stood still took this many times the median, by the clock and for each real token. A batch of long

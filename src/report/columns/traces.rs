@@ -3,7 +3,7 @@
 use super::super::profile::PartTime;
 use super::super::units::Unit::*;
 use super::{Column, Of, column};
-use crate::device::trace::{KernelTime, Summary};
+use crate::measure::trace::{KernelTime, Summary};
 
 /// A traced step.
 pub struct Traced {
@@ -37,8 +37,8 @@ pub const TRACES: &[Column<Of<Traced>>] = &[
 pub const PARTS: &[Column<Of<PartTime>>] = &[
     column("part_count", "count", Count, |p| Some(p.kernels? as f64)),
     column("part_s", "time", Seconds, |p| Some(p.seconds)),
-    column("part_floor_s", "floor", Seconds, |p| Some(p.floor?.seconds)),
-    column("part_over_floor", "× floor", Ratio, |p| Some(p.seconds / p.floor?.seconds)),
+    column("part_floor_s", "floor", Seconds, |p| p.floor),
+    column("part_over_floor", "× floor", Ratio, |p| Some(p.seconds / p.floor?)),
     column("part_share", "of the step", Share, |p| Some(p.seconds / p.step)),
 ];
 

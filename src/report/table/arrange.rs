@@ -1,17 +1,17 @@
 //! How cells become shapes, methods and baselines.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::{CellShape, Comparison, DEVICE_NAME};
-use crate::device::Ceilings;
 use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
 use crate::report::line::Line;
 use crate::report::{labels, offload, operators};
+use crate::row::Ceilings;
 use crate::row::{Row, Status, ceilings};
 use crate::words::{Settings, is_within};
 
@@ -52,16 +52,16 @@ impl<'a> Comparison<'a> {
                 problem: problem_of[i],
             })
             .collect();
-        let ladder = &recipe.report.ladder;
-        let (methods, shared) = if !ladder.is_empty() && method_first.len() == ladder.len() {
-            (ladder.iter().map(|stage| stage.stage.clone()).collect(), String::new())
-        } else {
-            labels::methods(&methods, &method_first.iter().map(|&i| &of_methods[i]).collect::<Vec<_>>())
-        };
+        let named = |&i: &usize| labels::Named { settings: &of_methods[i], name: &recipe.names[i] };
+        let named: Vec<labels::Named> = method_first.iter().map(named).collect();
+        let methods = labels::methods(&methods, &named, |key| recipe.report.baseline.contains_key(key));
 
         let found = find_rows(recipe, rows);
-        let is_baseline: Vec<bool> = settings.iter().map(|of| matches(of, &recipe.report.baseline)).collect();
-        let nearest = nearest_baselines(&is_baseline, &shape_of, &of_methods);
+        let selected = |settings: &Settings| {
+            !recipe.report.baseline.is_empty() && matches(settings, &recipe.report.baseline)
+        };
+        let selected: Vec<bool> = settings.iter().map(selected).collect();
+        let nearest = nearest_baselines(&selected, &shape_of, &of_methods);
         let highest = ceilings::highest(rows);
         let row_of = |i: usize| {
             let ended = found[i].iter().copied().find(|row| row.status == Status::Ok);
@@ -83,7 +83,6 @@ impl<'a> Comparison<'a> {
                 ceilings: row_of(i)
                     .map_or_else(Ceilings::default, |row| highest[&*row.environment.device.name]),
                 kernels: None,
-                apart: OnceLock::new(),
             })
             .collect();
 
@@ -98,7 +97,6 @@ impl<'a> Comparison<'a> {
             of_steps,
             shapes,
             methods,
-            shared,
             lines,
             frame,
             crossings,
@@ -124,30 +122,48 @@ fn with_proven_rates(lines: &mut [Line]) {
     }
 }
 
-/// The baseline of each cell, of its shape. Of several the first is that of the others, and each other cell has one of its own
-/// precision, and of those the one with the most settings like its own: with a graph and without, say, each level has level 0 of
-/// its kind.
-fn nearest_baselines(is_baseline: &[bool], shape_of: &[usize], settings: &[Settings]) -> Vec<Option<usize>> {
+/// What the time and memory of unlike methods also differ by: the types of numbers, the optimizer, and where its state is.
+const LIKE: [&str; 3] = ["precision", "train.optimizer", "offload.optimizer"];
+
+/// The baseline of each cell, of its shape: the selected ones, else the first cell; and their twins, which differ from one of
+/// them in the precision, the optimizer or the place of its state alone. These are compared with the first, and each other cell
+/// with the one of its own precision and state, and of those with the one with the most settings like its own: bf16 with bf16,
+/// and with a graph and without each level with level 0 of its kind.
+fn nearest_baselines(selected: &[bool], shape_of: &[usize], settings: &[Settings]) -> Vec<Option<usize>> {
     let mut of_shapes: HashMap<usize, Vec<usize>> = HashMap::new();
-    for i in (0..settings.len()).filter(|&i| is_baseline[i]) {
-        of_shapes.entry(shape_of[i]).or_default().push(i);
+    for (i, shape) in shape_of.iter().enumerate() {
+        of_shapes.entry(*shape).or_default().push(i);
     }
-    let unlike = |i: usize, base: usize| {
-        settings[i].iter().filter(|(key, value)| settings[base].get(*key) != Some(value)).count()
-    };
-    let precision = |i: usize| {
-        let of = settings[i].iter().filter(|(key, _)| is_within(key, "precision"));
-        of.collect::<Vec<_>>()
-    };
-    let distance = |i: usize, base: usize| (precision(i) != precision(base), unlike(i, base));
-    let nearest = |i: usize| {
-        let of_shape = of_shapes.get(&shape_of[i])?;
-        match is_baseline[i] {
-            true => of_shape.first().copied(),
-            false => of_shape.iter().copied().min_by_key(|&base| distance(i, base)),
+    let any_selected = selected.contains(&true);
+    let mut nearest = vec![None; settings.len()];
+    for cells in of_shapes.values() {
+        let chosen = |i: &&usize| if any_selected { selected[**i] } else { **i == cells[0] };
+        let chosen: Vec<usize> = cells.iter().filter(chosen).copied().collect();
+        let Some(&first) = chosen.first() else { continue };
+        let has_own = |i: usize| chosen.iter().any(|&base| differences(settings, i, base).0 == 0);
+        let is_alike = |i: usize| chosen.iter().any(|&base| differences(settings, i, base).1 == 0);
+        let is_twin = |i: usize| chosen.contains(&i) || !has_own(i) && is_alike(i);
+        let bases: Vec<usize> = cells.iter().copied().filter(|&i| is_twin(i)).collect();
+        for &i in cells {
+            nearest[i] = match is_twin(i) {
+                true => Some(first),
+                false => {
+                    bases.iter().copied().min_by_key(|&base| (differences(settings, i, base), base != first))
+                }
+            };
         }
-    };
-    (0..settings.len()).map(nearest).collect()
+    }
+    nearest
+}
+
+/// How many settings two cells differ in: those of [`LIKE`], and the others.
+fn differences(settings: &[Settings], i: usize, base: usize) -> (usize, usize) {
+    let (own, other) = (&settings[i], &settings[base]);
+    let keys = own.keys().chain(other.keys().filter(|key| !own.contains_key(*key)));
+    let unlike = keys.filter(|key| own.get(*key) != other.get(*key));
+    let (like, rest): (Vec<&String>, Vec<&String>) =
+        unlike.partition(|key| LIKE.iter().any(|of| is_within(key, of)));
+    (like.len(), rest.len())
 }
 
 /// The settings with the sizes of a whole step in place of those of its parts, where that makes cells comparable: 8 x 4
@@ -261,5 +277,20 @@ mod tests {
             });
         let nearest = nearest_baselines(&[true, true, false], &[0; 3], &settings);
         assert_eq!(nearest, [Some(0), Some(0), Some(1)]);
+    }
+
+    /// The recipe names fp32 in its baseline, and level 1 in bf16 is still compared with level 0 in bf16.
+    #[test]
+    fn a_baseline_has_a_twin_in_each_precision() {
+        let grid = "[grid]\n\"checkpoint.level\" = [0, 1]\n\"precision.compute\" = [\"fp32\", \"bf16\"]\n";
+        let report = "[report]\nbaseline = { \"checkpoint.level\" = 0, \"precision.compute\" = \"fp32\" }\n";
+        for report in ["", report] {
+            let recipe = recipe(&format!("{grid}{report}"));
+            let lines = Comparison::new(&recipe, &[]).lines;
+            assert_eq!(lines.iter().map(|line| line.baseline).collect::<Vec<_>>(), [0, 0, 0, 1].map(Some));
+        }
+        // Where precisions alone differ, that is what is asked.
+        let recipe = recipe("[grid]\n\"precision.compute\" = [\"fp32\", \"bf16\"]\n");
+        assert_eq!(Comparison::new(&recipe, &[]).lines[1].baseline, Some(0));
     }
 }

@@ -16,7 +16,7 @@ use crate::words::Section;
 use crate::words::section::section;
 
 section! {
-    /// As naive, with the general checkpoint operator inside and the moves as operators around it.
+    /// As naive, with the copies and the general checkpoint as separate operators.
     #[derive(Copy, Default, Eq)]
     pub struct Checkpointed: Section::of("offload", "strategy", &["checkpointed"]) => {}
 }

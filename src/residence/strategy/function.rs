@@ -14,7 +14,7 @@ use crate::words::Section;
 use crate::words::section::section;
 
 section! {
-    /// One operator moves, computes and recomputes; the device waits for the copies, not the host.
+    /// One operator copies a block in, computes it and, in backward, computes it again; the device waits for copies, the host does not.
     #[derive(Copy, Default, Eq)]
     pub struct Function: Section::of("offload", "strategy", &["function"]) => {}
 }

@@ -5,7 +5,7 @@ use crate::words::Section;
 use crate::words::section::section;
 
 section! {
-    /// The host waits for every copy and every block.
+    /// Each block is copied in, computes and is released; the host waits for every copy.
     #[derive(Copy, Default, Eq)]
     pub struct Naive: Section::of("offload", "strategy", &["naive"]) => {}
 }

@@ -7,13 +7,12 @@ use crate::words::values::Values;
 use crate::words::{Key, Section};
 
 section! {
-    /// As function, with the copies of other blocks behind the computation of one.
+    /// While one block computes, the next ones are copied in and finished gradients are copied out, on separate streams.
     #[derive(Copy, Eq)]
     pub struct Overlap: Section::of("offload", "strategy", &["overlap"]), Default => {
         /// Slots on the device for the weights of blocks: with 3 one computes, one is there, one is on its way.
         pub buffers: usize = Key::method(Values::Whole { least: 1, most: 4 })
-            .default(Whole(3))
-            .reads(&[("1", "1 buffer"), ("", "{} buffers")]),
+            .default(Whole(3)),
     }
 }
 

@@ -7,11 +7,10 @@ use crate::row::{Row, Status};
 
 #[test]
 fn bars_say_what_was_measured() {
-    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
-    let rows = [
-        ok_row(&recipe.cells[0], 0.010, 0.020, 100 << 20),
-        bad_row(&recipe.cells[1], Status::Oom, "too large"),
-    ];
+    let recipe =
+        recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n\"precision.compute\" = [\"fp32\", \"bf16\"]\n");
+    let ok = |cell: usize| ok_row(&recipe.cells[cell], 0.010, 0.020, 100 << 20);
+    let rows = [ok(0), ok(1), bad_row(&recipe.cells[2], Status::Oom, "too large")];
     let charts = bars(&Comparison::new(&recipe, &rows)).expect("charts");
     // 10 + 20 + 1 ms of forward, backward and optimizer.
     for text in ["31.0 ms", "oom", "not run", "level 0.5"] {
@@ -27,13 +26,13 @@ fn the_bar_of_a_graph_is_drawn_undivided() {
     let mut rows = rows(&recipe);
     let bars_of = |rows: &[Row]| {
         let chart = bars(&Comparison::new(&recipe, rows)).expect("charts").swap_remove(0);
-        // In the legend and in the bar.
+        // Parts of bars that are no forward, in the legend too.
         (
-            chart.svg.matches("fill=\"#E69F00\"").count(),
-            chart.caption.contains("a graph or a pipeline is not divided"),
+            chart.svg.matches("fill=\"#61A8CF\"").count(),
+            chart.svg.contains("a graph or a pipeline, undivided"),
         )
     };
-    assert_eq!(bars_of(&rows), (2, false));
+    assert_eq!(bars_of(&rows), (3, false));
     for optimizer in [rows[1].measurement.as_ref().expect("a measured row").optimizer.clone(), None] {
         let graph = rows[1].measurement.as_mut().expect("a measured row");
         (graph.forward, graph.backward, graph.optimizer) = (None, None, optimizer);

@@ -72,7 +72,6 @@ impl Curve<'_> {
 #[derive(Clone, Copy, PartialEq)]
 pub enum Shown {
     Loss,
-    Perplexity,
     /// In percent.
     Accuracy,
     /// The held-out loss less the baseline's: equal curves lie on one another.
@@ -83,7 +82,6 @@ impl Shown {
     fn held_out(self, evaluation: &Evaluation) -> f64 {
         match self {
             Self::Loss | Self::Difference => evaluation.loss,
-            Self::Perplexity => evaluation.perplexity(),
             Self::Accuracy => evaluation.accuracy * 100.0,
         }
     }
@@ -105,7 +103,6 @@ impl Shown {
 pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Shown, limit: f64) -> Plot<'c> {
     let limit = match values {
         Shown::Loss => limit,
-        Shown::Perplexity => limit.exp(),
         Shown::Accuracy => 100.0,
         Shown::Difference => far(curves),
     };
@@ -114,7 +111,7 @@ pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Shown, limit: f64)
     let heights = points.iter().map(|(_, value)| value.min(limit)).filter(|v| v.is_finite());
     let heights: Vec<f64> = heights.collect();
     let (low, high) = extent(&heights);
-    let log = low > 0.0 && high > 10.0 * low && matches!(values, Shown::Loss | Shown::Perplexity);
+    let log = low > 0.0 && high > 10.0 * low && values == Shown::Loss;
     let range = match values {
         Shown::Accuracy => from_zero(heights.into_iter()),
         Shown::Difference => padded(&[low.min(0.0), high.max(0.0)], false),
@@ -124,7 +121,6 @@ pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Shown, limit: f64)
     let title = match values {
         Shown::Loss if marks => "loss in nats: lines training, marks held-out",
         Shown::Loss => "training loss in nats",
-        Shown::Perplexity => "held-out perplexity",
         Shown::Accuracy => "held-out tokens predicted in %",
         Shown::Difference => "held-out loss above the baseline's in nats",
     };
@@ -148,7 +144,7 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Shown, limit: f6
         let line = match values {
             Shown::Loss if curve.window() > 1 => place(curve.means()),
             Shown::Loss => place(curve.losses()),
-            Shown::Perplexity | Shown::Accuracy | Shown::Difference => place(values.marks(curve)),
+            Shown::Accuracy | Shown::Difference => place(values.marks(curve)),
         };
         canvas.curve(curve.sign, &thin(line), 2)?;
     }

@@ -16,7 +16,8 @@ fn only_language_models_that_trained_have_curves() {
     assert!(curves(&Comparison::new(&network, &long)).expect("charts").is_empty());
     let model = language_recipe("");
     let drawn = |losses: usize, evaluations: &[(usize, f64, f64)]| {
-        let rows = [learned_row(&model.cells[0], vec![5.0; losses], evaluations)];
+        let falling = (0..losses).map(|step| 5.0 - 0.1 * step as f64).collect();
+        let rows = [learned_row(&model.cells[0], falling, evaluations)];
         curves(&Comparison::new(&model, &rows)).expect("charts").len()
     };
     assert_eq!((drawn(19, &[]), drawn(20, &[]), drawn(3, &[(0, 7.0, 0.0)])), (0, 1, 1));
@@ -58,12 +59,12 @@ fn too_many_curves_are_split_by_sizes_or_left_out_by_name() {
         .cells
         .iter()
         .zip(ends)
-        .map(|(cell, end)| learned_row(cell, vec![9.0; 30], &[(0, 9.0, 0.0), (30, end, 0.1)]))
+        .map(|(cell, end)| learned_row(cell, vec![9.0; 30], &[(0, 9.5, 0.0), (30, end, 0.1)]))
         .collect();
     let charts = curves(&Comparison::new(&one_size, &rows)).expect("charts");
     assert_eq!(names(&charts), ["curves"]);
     assert!(
-        charts[0].caption.ends_with("nearer to the baseline at the end: lr 0.009."),
+        charts[0].caption.ends_with("nearer to the baseline at the end: lr 0.007, lr 0.008 and lr 0.009."),
         "{}",
         charts[0].caption
     );

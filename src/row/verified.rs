@@ -6,8 +6,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::Check;
-use super::check::Outcome;
 use crate::words::files::write_whole;
 
 const FILE: &str = "verify.json";
@@ -28,12 +26,6 @@ pub struct Record {
     /// Quantities that pass, of so many.
     pub passed: usize,
     pub of: usize,
-}
-
-/// How many of the quantities pass, and how many were judged.
-pub fn count(checks: &[Check]) -> (usize, usize) {
-    let judged = || checks.iter().filter(|check| !matches!(check.outcome, Outcome::NotCompared(_)));
-    (judged().filter(|check| check.passes()).count(), judged().count())
 }
 
 impl Record {

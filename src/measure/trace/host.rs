@@ -86,8 +86,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::device::trace::Scope;
     use crate::measure::Phase;
+    use crate::measure::trace::Scope;
 
     /// A test's own, since other tests run at the same time: 0..10 outer, 10..30 inner, 30..35 outer.
     #[test]
