@@ -113,7 +113,7 @@ pub fn with_half_width(unit: Unit, value: f64, half: Option<f64>) -> String {
     let scale = number.replace(',', "").parse::<f64>().map_or(1.0, |shown| value / shown);
     let decimals = number.rsplit_once('.').map_or(0, |(_, decimals)| decimals.len());
     let half = half * value / scale;
-    let half = grouped(format!("{half:.decimals$}"));
+    let half = if decimals == 0 { grouped(format!("{half:.0}")) } else { format!("{half:.decimals$}") };
     format!("{number} ± {half} {name}").trim_end().into()
 }
 

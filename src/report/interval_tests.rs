@@ -55,6 +55,8 @@ fn a_value_is_written_with_its_interval() {
     assert_eq!(with_half_width(Unit::PerSecond, 92_761.0, Some(0.01)), "92,761 ± 928");
     assert_eq!(with_half_width(Unit::Seconds, 0.0123, Some(0.02)), "12.3 ± 0.2 ms");
     assert_eq!(with_half_width(Unit::Seconds, 0.0123, None), "12.3 ms");
+    // As many decimals as the value, also where the interval is wide.
+    assert_eq!(with_half_width(Unit::Seconds, 0.046, Some(0.47)), "46.0 ± 21.6 ms");
 }
 
 /// A normal number (Box and Muller).

@@ -90,7 +90,8 @@ fn of_builds(comparison: &Comparison) -> Option<String> {
 /// else by its share of the device's rate.
 pub fn waits_for_host(line: &Line) -> bool {
     let is = |key: &str, value: &str| line.settings.get(key).is_none_or(|of| of == value);
-    let in_a_graph = line.settings.get("train.graph").is_some_and(|graph| *graph != false);
+    let path = line.measured().and_then(|measured| measured.paths.get("graph"));
+    let in_a_graph = path.is_some_and(|path| !path.starts_with("none"));
     // Blocks that move wait for their copies, ranks for each other, an update on the host for it, and a graph for nobody.
     let launches = line.row.is_some_and(|row| !row.is_on_cpu())
         && line.measured().is_some_and(|measured| measured.ranks.is_empty())
