@@ -15,6 +15,8 @@ pub mod ops;
 pub mod optim;
 pub mod parallel;
 pub mod params;
+#[cfg(test)]
+mod portability_tests;
 pub mod precision;
 pub mod recipe;
 pub mod report;

@@ -8,19 +8,19 @@ use burn_cubecl::ops::numeric::ones_client;
 use burn_cubecl::tensor::CubeTensor;
 use runner::device::cuda::{Event, Gpu};
 use runner::ops::attention::Heads;
-use runner::ops::kernels::cross_entropy::{LossState, chunk_gradient, observe_chunk, token_losses};
+use runner::ops::attention::heads_cuda::{merge_heads, split_heads};
+use runner::ops::attention::softmax_cuda::{Mask, masked_softmax, masked_softmax_backward};
+use runner::ops::cross_entropy::cuda::{LossState, chunk_gradient, observe_chunk, token_losses};
+use runner::ops::embedding::cuda::{DevicePlan, ScatterPlan, gather, scatter};
+use runner::ops::gelu::cuda::{gelu, gelu_backward};
 use runner::ops::kernels::elementwise::{add, cast};
-use runner::ops::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
-use runner::ops::kernels::gelu::{gelu, gelu_backward};
-use runner::ops::kernels::heads::{merge_heads, split_heads};
-use runner::ops::kernels::norm::{norm, norm_backward};
-use runner::ops::kernels::rope::rope;
-use runner::ops::kernels::sgd::{SgdStep, sgd};
-use runner::ops::kernels::softmax::{Mask, masked_softmax, masked_softmax_backward};
 use runner::ops::kernels::sum::{
     mean_square_difference, mean_square_difference_backward, sum, sum_of_squares,
 };
+use runner::ops::norm::cuda::{norm, norm_backward};
 use runner::ops::rope::Pairs;
+use runner::ops::rope::cuda::rope;
+use runner::optim::sgd::cuda::{SgdStep, sgd};
 
 use crate::data::{integers, scalar};
 

@@ -4,11 +4,11 @@
 use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, has_blas, on_cuda, outside, uncube};
-use super::cpu;
 use super::function::custom;
 use super::kernels::elementwise::add;
 use super::name::OperatorName;
 use super::{narrow, rounded};
+use crate::ops::slices;
 
 /// x + y, [tokens, hidden] each, in x's type.
 pub fn residual(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
@@ -44,8 +44,8 @@ fn sum(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
     if on_cuda(&x) {
         return uncube(add(cube(x), &cube(y)));
     }
-    if cpu::takes(&x) && cpu::takes(&y) {
-        return cpu::elementwise::add(x, y);
+    if slices::takes(&x) && slices::takes(&y) {
+        return slices::elementwise::add(x, y);
     }
     let dtype = x.dtype();
     x + narrow(y, dtype)

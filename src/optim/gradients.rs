@@ -7,10 +7,10 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{Gradients, Tensor};
 
 use crate::ops::backend::{cube, on_cuda, uncube};
-use crate::ops::cpu;
 use crate::ops::kernels::elementwise::Sums;
 use crate::ops::kernels::sum::sum_of_squares;
 use crate::ops::parameters::{each_parameter, flat};
+use crate::ops::slices;
 use crate::ops::wide;
 
 /// One gradient a parameter, in the parameter's type.
@@ -111,8 +111,8 @@ pub fn squares(gradients: Vec<DispatchTensor>) -> Tensor<1> {
     }
     let of_one = |gradient| {
         let gradient = flat(gradient);
-        if cpu::takes(&gradient) {
-            return cpu::update::sum_of_squares(gradient);
+        if slices::takes(&gradient) {
+            return crate::optim::cpu::sum_of_squares(gradient);
         }
         wide(gradient).square().sum()
     };

@@ -1,9 +1,9 @@
 //! Optimizers with PyTorch's formulas and defaults. Each keeps one state per parameter. A rule is one file:
 //! [`Rule`] and the [`State`] of one parameter.
 
-mod adafactor;
-mod adamw;
-mod compact;
+pub mod adafactor;
+pub mod adamw;
+mod cpu;
 mod fixed_sums;
 mod gradients;
 pub mod host;
@@ -12,16 +12,16 @@ mod on_device;
 mod remainders;
 mod rounding;
 mod schedule;
-mod sgd;
+pub mod sgd;
 mod step_size;
 
 use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+pub use crate::optim::adamw::compact::{AdamW8bit, AdamWBf16};
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;
-pub use compact::{AdamW8bit, AdamWBf16};
 pub use fixed_sums::FixedSums;
 pub use gradients::{GradientSet, clip_factor, squares};
 pub use kept::{Kept, Visit};
@@ -32,8 +32,8 @@ pub use step_size::StepSize;
 
 use crate::measure::alloc::Room;
 use crate::ops::cost::Tensors;
-pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::wide;
+pub use crate::optim::adamw::cuda::Pending;
 use crate::words::section::{kinds, section};
 use crate::words::values::Values;
 use crate::words::{DeviceId, key::DefaultValue::Word};

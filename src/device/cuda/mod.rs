@@ -1,45 +1,37 @@
-//! CUDA devices: the only module that names a CUDA type.
+//! CUDA devices: streams, programs, products, copies, sums over ranks, traces. The kernels of operators and optimizers lie beside
+//! those, in `ops` and `optim`.
 //!
 //! A [`Gpu`] is a device that this process has opened. It computes through Burn's CubeCL backend. Matrix products go
 //! to cuBLASLt, on CubeCL's own stream and on the buffers of Burn's tensors.
 
 mod activity;
-pub mod adafactor;
 mod blas;
 mod block;
 mod ceilings;
 mod collectives;
-mod compiled;
+pub mod compiled;
 mod copies;
-pub mod decode;
 mod driver;
 mod events;
-pub mod flash;
 mod flat;
 mod graph;
-mod largest;
-mod launch;
+pub mod launch;
 pub mod libraries;
-mod loss;
-pub mod low_rank;
 mod lowered;
-mod many;
+pub mod many;
 mod matmul;
 mod memory;
 mod meter;
 mod mirror;
 pub mod nccl;
-mod packed;
 mod pinned;
-#[cfg(test)]
-mod portability_tests;
-mod program;
+pub mod program;
 mod ranges;
 mod scopes;
 mod staging;
 mod store;
 mod stream;
-mod tables;
+pub mod tables;
 mod tensors;
 mod upload;
 
@@ -69,8 +61,6 @@ use events::Later;
 pub use events::{Event, Mark, Stamp};
 pub use flat::{copied, part, put};
 pub use graph::{Graph, Input, Place, Run, write_zeros};
-pub use largest::largest;
-pub use loss::{Part, losses_and_gradients};
 pub use lowered::{capability, require_capability, shared_memory};
 use many::copy;
 pub use many::{Moments, TOGETHER, adamw, add, cast, parts_of_squares, squares};
@@ -78,19 +68,18 @@ pub use matmul::{Operand, Output, View, has_blas, matmul, matmul_bias};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
 pub use mirror::CudaMirror;
-pub use packed::unpack;
 use pinned::{PinnedArena, PinnedSlice};
 pub use ranges::Range;
 pub use staging::Staging;
 pub use store::{CudaStore, Hold};
 pub use stream::Path as StreamPath;
-pub use tensors::{buffer, empty, int_buffer, int_tensor, sizes, tensor, writable};
-use tensors::{by_rows, within};
+use tensors::within;
+pub use tensors::{buffer, by_rows, empty, int_buffer, int_tensor, sizes, tensor, writable};
 pub use upload::Uploader;
 
 /// An opened device.
 pub struct Gpu {
-    ordinal: usize,
+    pub(crate) ordinal: usize,
     device: CubeDevice,
     context: driver::Context,
     blas: Result<blas::Blas, String>,

@@ -9,8 +9,8 @@
 
 use super::Way;
 use super::blocks::largest_block;
-use crate::device::cuda::flash::{self, Attended};
 use crate::device::dtype;
+use crate::ops::attention::flash::{self, Attended};
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
 use crate::ops::name::OperatorName;
 

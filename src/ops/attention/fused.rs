@@ -4,8 +4,9 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 
 use super::{Columns, Heads, Mask};
-use crate::device::cuda::flash::{self, Attended, Inputs, Kernels, Output};
-use crate::device::cuda::{Gpu, decode};
+use crate::device::cuda::Gpu;
+use crate::ops::attention::decode;
+use crate::ops::attention::flash::{self, Attended, Inputs, Kernels, Output};
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
 use crate::ops::{narrow, unwritten};
 

@@ -3,8 +3,8 @@
 use burn::tensor::{DType, IndexingUpdateOp, Tensor};
 
 use super::Places;
+use crate::ops::attention::heads_cuda as kernels;
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
-use crate::ops::kernels::heads as kernels;
 use crate::ops::narrow;
 
 /// The shape of attention.

@@ -22,21 +22,27 @@
 mod blocks;
 mod composed;
 mod cost;
+mod cpu;
+pub mod decode;
+pub mod flash;
 mod fused;
 mod heads;
+pub mod heads_cuda;
 mod packing;
 mod softmax;
+pub mod softmax_cuda;
+mod softmax_kernels;
 
 use burn::tensor::{DType, Int, Tensor};
 
 use super::backend::on_cuda;
-use super::cpu;
 use super::dense::Arithmetic;
 use super::function::custom;
 use super::name::OperatorName;
 use super::{Operator, Ops, narrow, unwritten};
-use crate::device::cuda::{Gpu, flash};
+use crate::device::cuda::Gpu;
 use crate::device::dtype;
+use crate::ops::slices;
 use crate::words::{Compute, DeviceId};
 use blocks::{Split, attend, attend_backward};
 pub use cost::{HeadSizes, cost};
@@ -146,8 +152,8 @@ fn with_backward<const N: usize>(
     arithmetic: Arithmetic,
     way: Way,
 ) -> Tensor<2> {
-    if arithmetic.dtype == DType::F32 && inputs.iter().all(cpu::takes) {
-        return cpu::attention::attention(inputs, columns, heads, mask);
+    if arithmetic.dtype == DType::F32 && inputs.iter().all(slices::takes) {
+        return cpu::attention(inputs, columns, heads, mask);
     }
     let mask = mask.clone();
     custom(OperatorName::Attention, inputs.map(Tensor::into_dispatch), |inputs| {
@@ -236,8 +242,8 @@ pub fn attend_cached(
         x.narrow(1, 0, keys).reshape([batch * keys, columns])
     };
     let [k, v] = cached.map(rows);
-    if arithmetic.dtype == DType::F32 && [&q, &k, &v].into_iter().all(cpu::takes) {
-        return cpu::attention::attend_cached([q, k, v].map(Tensor::inner), heads, keys, mask);
+    if arithmetic.dtype == DType::F32 && [&q, &k, &v].into_iter().all(slices::takes) {
+        return cpu::attend_cached([q, k, v].map(Tensor::inner), heads, keys, mask);
     }
     let past = keys - heads.sequence;
     let all = Heads { sequence: keys, ..heads.of_keys() };

@@ -3,8 +3,8 @@
 use burn::tensor::{Bool, DType, Int, Tensor, activation};
 
 use super::Mask;
+use crate::ops::attention::softmax_cuda as kernels;
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
-use crate::ops::kernels::softmax as kernels;
 use crate::ops::narrow;
 
 /// Which queries the rows of a block are.

@@ -13,7 +13,8 @@ use std::ops::Range;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
 
-use crate::device::cuda::{Operand, Output, Part, View, losses_and_gradients, matmul};
+use crate::device::cuda::{Operand, Output, View, matmul};
+use crate::ops::cross_entropy::loss::{Part, losses_and_gradients};
 use crate::ops::kernels::elementwise::padded_rows;
 use crate::ops::kernels::launch::{empty, sizes};
 use crate::ops::product::Fp32Math;

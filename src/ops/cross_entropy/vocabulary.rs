@@ -6,10 +6,11 @@ use burn::tensor::{DType, Int, Tensor};
 
 use super::tokens::parts;
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
-use crate::ops::cpu::{cross_entropy as cpu, integers};
+use crate::ops::cross_entropy::cpu;
+use crate::ops::cross_entropy::cuda as kernels;
 use crate::ops::dense::Arithmetic;
-use crate::ops::kernels::cross_entropy as kernels;
 use crate::ops::product::{plain, product, product_add, product_into, transpose};
+use crate::ops::slices::integers;
 use crate::ops::{narrow, unwritten};
 
 /// The operands in the compute type.

@@ -8,10 +8,10 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 
 use super::LowRank;
-use crate::device::cuda::low_rank::{LowRanks, MOST_LAYERS, MOST_RANK, MOST_TOKENS, Masks, Of};
 use crate::ops::backend::{cube, has_blas, uncube};
 use crate::ops::dense::{Arithmetic, Layer, Weight, WeightLayout, forward, input_gradient, places};
 use crate::ops::function::{Earlier, InputGradients, custom_adding};
+use crate::ops::lora::low_rank::{LowRanks, MOST_LAYERS, MOST_RANK, MOST_TOKENS, Masks, Of};
 use crate::ops::name::OperatorName;
 use crate::ops::rounded;
 

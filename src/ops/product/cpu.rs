@@ -11,7 +11,7 @@ use cpu_kernels::{Matrix, Target, reduce};
 use rayon::prelude::*;
 
 use crate::ops::backend::{flex, unflex};
-use crate::ops::cpu::{buffer, numbers, tensor};
+use crate::ops::slices::{buffer, numbers, tensor};
 
 /// lhs · rhs of two matrices or of two batches of them, with `bias` in every row.
 pub fn product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, bias: Option<Tensor<1>>) -> Tensor<D> {

@@ -10,7 +10,7 @@ use cpu_kernels::{elementwise, filled};
 use num_traits::{Float, One};
 use rayon::prelude::*;
 
-use crate::ops::cpu::{contiguous, from_numbers, numbers};
+use crate::ops::slices::{contiguous, from_numbers, numbers};
 
 /// Elements that a thread takes at a time: three arrays of 16 KiB, which its L1 cache about holds.
 const CHUNK: usize = 4096;

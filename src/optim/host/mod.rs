@@ -4,8 +4,7 @@
 //! Parameters cross in page-locked buffers, one for each block of the network and one for each parameter
 //! outside of blocks: a gradient comes in it, and the new weights go back in its place.
 
-mod adamw;
-mod state;
+pub mod state;
 mod worker;
 
 use std::collections::HashMap;
@@ -13,7 +12,7 @@ use std::collections::HashMap;
 use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 
-pub use adamw::{AdamWOnHost, rate_of_updates};
+pub use crate::optim::adamw::host::{AdamWOnHost, rate_of_updates};
 pub use state::{HostParameters, HostRule, HostState, HostStep, Work};
 pub use worker::{Pending, Worker};
 

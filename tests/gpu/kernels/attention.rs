@@ -2,11 +2,11 @@
 
 use burn::tensor::{DType, FloatDType, Tensor};
 use runner::ops::attention::Heads;
+use runner::ops::attention::heads_cuda::{merge_heads, merge_heads_into, split_heads};
+use runner::ops::attention::softmax_cuda::{Mask, masked_softmax, masked_softmax_backward};
 use runner::ops::backend::{cube, uncube};
-use runner::ops::kernels::heads::{merge_heads, merge_heads_into, split_heads};
-use runner::ops::kernels::rope::rope;
-use runner::ops::kernels::softmax::{Mask, masked_softmax, masked_softmax_backward};
 use runner::ops::rope::Pairs;
+use runner::ops::rope::cuda::rope;
 
 use super::bench;
 use super::data::{integers, known, normal};

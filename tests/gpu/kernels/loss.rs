@@ -1,8 +1,8 @@
 //! Cross entropy in chunks, sums, and the mean square difference.
 
 use burn::tensor::DType;
-use runner::device::cuda::{Part, losses_and_gradients};
-use runner::ops::kernels::cross_entropy::{LossState, chunk_gradient, observe_chunk, token_losses};
+use runner::ops::cross_entropy::cuda::{LossState, chunk_gradient, observe_chunk, token_losses};
+use runner::ops::cross_entropy::loss::{Part, losses_and_gradients};
 use runner::ops::kernels::sum::{
     mean_square_difference, mean_square_difference_backward, sum, sum_of_squares,
 };

@@ -2,7 +2,7 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use runner::ops::kernels::norm::{norm, norm_backward};
+use runner::ops::norm::cuda::{norm, norm_backward};
 
 use super::bench;
 use super::data::{Known, known, normal};

@@ -2,10 +2,10 @@
 
 use burn::tensor::DType;
 use runner::ops::backend::uncube;
+use runner::ops::embedding::cuda::{DevicePlan, ScatterPlan, gather, scatter};
+use runner::ops::gelu::cuda as kernel;
 use runner::ops::kernels::columns::column_sums;
 use runner::ops::kernels::elementwise::{add, cast};
-use runner::ops::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
-use runner::ops::kernels::gelu as kernel;
 use runner::ops::largest;
 
 use super::bench;

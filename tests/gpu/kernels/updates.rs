@@ -2,10 +2,10 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use runner::ops::kernels::adamw::{AdamWStep, Moments, Pending};
 use runner::ops::kernels::elementwise::{Sums, cast_all, scaled};
-use runner::ops::kernels::sgd::{SgdStep, sgd};
 use runner::optim::AdamW;
+use runner::optim::adamw::cuda::{AdamWStep, Moments, Pending};
+use runner::optim::sgd::cuda::{SgdStep, sgd};
 
 use super::bench;
 use super::data::{Known, download, known, normal, scalar, tolerance};

@@ -1,7 +1,7 @@
 // Kernels over many tensors that work element by element.
 
 #if TENSORS >= 4
-// p as Parameter has it, g of type B, m and v: one step of AdamW, as src/optim/adamw.rs has it.
+// p as Parameter has it, g of type B, m and v: one step of AdamW, as src/optim/adamw/mod.rs has it.
 extern "C" __global__ void adamw(const IN_PLACE Table table) {
     if (table.shared && table.shared[0] == 0.0f) return;
     const Entry &entry = table.entries[own_entry(table)];

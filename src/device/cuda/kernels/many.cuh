@@ -133,7 +133,7 @@ template <typename Work> __device__ __forceinline__ void each(const Entry &entry
     }
 }
 
-// What one step of AdamW multiplies by, as src/optim/adamw.rs has it.
+// What one step of AdamW multiplies by, as src/optim/adamw/mod.rs has it.
 struct Rates {
     Scalars s;
     float clip, rate, correction;

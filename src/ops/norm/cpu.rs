@@ -1,0 +1,53 @@
+//! RMSNorm and LayerNorm.
+
+use burn::tensor::Tensor;
+use cpu_kernels::norm;
+
+use crate::ops::backend::unflex;
+use crate::ops::slices::{buffer, filled, numbers, tensor};
+
+/// y; and of every row the mean, where there is a bias, and r, [tokens].
+pub fn forward(
+    x: &Tensor<2>,
+    weight: &Tensor<1>,
+    bias: Option<Tensor<1>>,
+    epsilon: f32,
+) -> (Tensor<2>, Option<Tensor<1>>, Tensor<1>) {
+    let shape = x.dims();
+    let (x, weight, bias) = (buffer(x.clone()), buffer(weight.clone()), bias.map(buffer));
+    let (x, weight) = (numbers(&x), numbers(&weight));
+    let (mut mean, mut r) = (bias.as_ref().map(|_| vec![0.0; shape[0]]), vec![0.0; shape[0]]);
+    // SAFETY: the kernels write every element.
+    let y = unsafe {
+        filled(shape, |y| match (&bias, &mut mean) {
+            (Some(bias), Some(mean)) => {
+                norm::layer_norm(x, [weight, numbers(bias)], epsilon, y, [mean, &mut r])
+            }
+            _ => norm::rms_norm(x, weight, epsilon, y, &mut r),
+        })
+    };
+    let of_rows = |numbers| tensor(numbers, [shape[0]]);
+    (y, mean.map(of_rows), of_rows(r))
+}
+
+/// dx, in the memory of g where nobody else holds it, dw, and db where there is a mean.
+pub fn backward(
+    x: Tensor<2>,
+    weight: Tensor<1>,
+    mean: Option<Tensor<1>>,
+    r: Tensor<1>,
+    g: Tensor<2>,
+) -> (Tensor<2>, Tensor<1>, Option<Tensor<1>>) {
+    let [_, columns] = x.dims();
+    let (x, weight, mean, r, mut g) = (buffer(x), buffer(weight), mean.map(buffer), buffer(r), buffer(g));
+    let (x, weight, r) = (numbers(&x), numbers(&weight), numbers(&r));
+    let Some(mean) = mean else {
+        let dweight = norm::rms_norm_backward(x, weight, r, g.storage_mut());
+        return (unflex(g), tensor(dweight, [columns]), None);
+    };
+    let mut dweight = norm::layer_norm_backward(x, weight, [numbers(&mean), r], g.storage_mut());
+    let dbias = dweight.split_off(columns);
+    // What was split off leaves its room behind.
+    dweight.shrink_to_fit();
+    (unflex(g), tensor(dweight, [columns]), Some(tensor(dbias, [columns])))
+}
