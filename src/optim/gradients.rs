@@ -112,7 +112,7 @@ pub fn squares(gradients: Vec<DispatchTensor>) -> Tensor<1> {
     let of_one = |gradient| {
         let gradient = flat(gradient);
         if slices::takes(&gradient) {
-            return crate::optim::cpu::sum_of_squares(gradient);
+            return slices::sum_of_squares(gradient);
         }
         wide(gradient).square().sum()
     };

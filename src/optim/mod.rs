@@ -3,7 +3,6 @@
 
 pub mod adafactor;
 pub mod adamw;
-mod cpu;
 mod fixed_sums;
 mod gradients;
 pub mod host;

@@ -1,6 +1,7 @@
 //! The embedding lookup with hand-written backward: the gradients of equal tokens are summed in
 //! fp32, in the order of the tokens, so that the result does not depend on chance.
 
+mod cpu;
 pub mod cuda;
 
 use std::ops::Range;
@@ -173,7 +174,7 @@ fn sums(g: Tensor<2>, ids: &Ids, table: Range<usize>, dtype: DType) -> Tensor<2>
 /// Rows of g [tokens, hidden] added up in those of [vocab, hidden] that the ids name, in the order of the tokens.
 fn added(g: Tensor<2>, ids: &Tensor<1, Int>, vocab: usize) -> Tensor<2> {
     if slices::takes(&g) {
-        return slices::elementwise::scatter(g, ids, vocab);
+        return cpu::scatter(g, ids, vocab);
     }
     let zeros = Tensor::zeros([vocab, g.dims()[1]], (&g.device(), g.dtype()));
     zeros.select_assign(0, ids.clone(), g, IndexingUpdateOp::Add)

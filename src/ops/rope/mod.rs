@@ -3,6 +3,7 @@
 //! The first d numbers of every head are turned in pairs: i and i + d/2, as Hugging Face's Llama does, or 2i and
 //! 2i + 1, as in the paper and GPT-J. At position p pair i is turned by p·θ^(−2i/d).
 
+mod cpu;
 pub mod cuda;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
@@ -107,7 +108,7 @@ fn fused(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse:
     }
     if slices::takes(&x) {
         let tables = [&rotation.cosine, &rotation.sine].map(Clone::clone);
-        return slices::elementwise::rope(x, tables, rotation.pairs, positions, inverse);
+        return cpu::rope(x, tables, rotation.pairs, positions, inverse);
     }
     turn(x, rotation, positions, inverse)
 }

@@ -2,6 +2,7 @@
 //! `torch.optim.AdamW`.
 
 pub mod compact;
+mod cpu;
 pub mod cuda;
 pub mod host;
 
@@ -152,7 +153,7 @@ impl State for Moments {
         }
         if slices::takes(&p) && slices::takes(&g) {
             let clip = size.clip_on_host();
-            let [p, m, v] = crate::optim::cpu::adamw([p, g, m, v], rule.step(Some(*steps), size.rate), clip);
+            let [p, m, v] = cpu::adamw([p, g, m, v], rule.step(Some(*steps), size.rate), clip);
             *moments = Some((m, v));
             return p;
         }

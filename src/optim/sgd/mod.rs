@@ -1,5 +1,6 @@
 //! Stochastic gradient descent, as `torch.optim.SGD`.
 
+mod cpu;
 pub mod cuda;
 
 use burn::tensor::{Device, Tensor};
@@ -81,7 +82,7 @@ impl State for Momentum {
             let [lr, momentum, weight_decay] = [lr, *momentum, *weight_decay].map(|x| x as f32);
             let clip = size.clip_on_host();
             let step = cpu_kernels::sgd::SgdStep { lr, momentum, weight_decay, clip };
-            let (p, after) = crate::optim::cpu::sgd(p, g, m.take(), step);
+            let (p, after) = cpu::sgd(p, g, m.take(), step);
             *m = after;
             return p;
         }

@@ -1,7 +1,5 @@
-//! Operators on the CPU in fp32: tensors as the slices that the kernels of the crate `cpu-kernels` take.
-//! [`super::kernels`] has those of CUDA; other types are computed by Burn's operators.
-
-pub mod elementwise;
+//! Tensors as the slices that the kernels of the crate `cpu-kernels` take. They compute in fp32: each operator has its own in
+//! `cpu.rs`. Other types are computed by Burn's operators.
 
 use std::mem::MaybeUninit;
 
@@ -10,6 +8,9 @@ use burn::tensor::{Bytes, DType, Int, Shape, Tensor};
 use burn_flex::{FlexTensor, Layout};
 
 use super::backend::{flex, on_cuda, unflex};
+
+/// Elements that one thread takes at a time: 256 KiB of each array.
+pub const CHUNK: usize = 1 << 16;
 
 /// Whether the kernels compute with the tensor.
 pub fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
@@ -57,6 +58,19 @@ pub unsafe fn filled<const D: usize>(
 /// The numbers of a [`buffer`].
 pub fn numbers(tensor: &FlexTensor) -> &[f32] {
     tensor.storage()
+}
+
+/// x + y, in the memory of the one that nobody else holds.
+pub fn add<const D: usize>(x: Tensor<D>, y: Tensor<D>) -> Tensor<D> {
+    let (x, y) = (buffer(x), buffer(y));
+    let (mut sum, other) = if x.is_unique() { (x, y) } else { (y, x) };
+    cpu_kernels::elementwise::add(sum.storage_mut(), numbers(&other));
+    unflex(sum)
+}
+
+/// Σ x², [1].
+pub fn sum_of_squares(x: Tensor<1>) -> Tensor<1> {
+    tensor(vec![cpu_kernels::reduce::sum_of_squares(numbers(&buffer(x)))], [1])
 }
 
 /// Whole numbers on the host.
