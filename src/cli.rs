@@ -11,8 +11,8 @@ use crate::commands::memory::MemoryArgs;
 use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::verify::VerifyArgs;
+use crate::common::Compute;
 use crate::run::Keep;
-use crate::words::Compute;
 
 /// Answers which way of training a large language model in little memory is worth its price.
 #[derive(Debug, Parser)]

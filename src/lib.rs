@@ -7,8 +7,10 @@
 pub mod advise;
 pub mod cli;
 pub mod commands;
+pub mod common;
 pub mod data;
 pub mod device;
+pub mod keys;
 pub mod measure;
 pub mod model;
 pub mod ops;
@@ -25,7 +27,6 @@ pub mod row;
 pub mod run;
 pub mod train;
 pub mod verify;
-pub mod words;
 pub mod world;
 
 /// Counts every allocation, so that a cell's live peak on the CPU is exact.

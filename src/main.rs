@@ -10,6 +10,10 @@ use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
 use runner::commands::{CheckArgs, open_results, tell_of_models};
 use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
+use runner::common::cache;
+use runner::common::refusal::{Refusal, unless_refused};
+use runner::common::streams::{self, tell};
+use runner::common::text::counted;
 use runner::device::Target;
 use runner::device::cuda::{libraries, require_capability};
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
@@ -17,10 +21,6 @@ use runner::run::{
     EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge, report_large_files,
     require_threads,
 };
-use runner::words::cache;
-use runner::words::refusal::{Refusal, unless_refused};
-use runner::words::streams::{self, tell};
-use runner::words::text::counted;
 use runner::{report, train};
 
 fn main() -> ExitCode {

@@ -8,8 +8,9 @@ use std::process::Command;
 use walkdir::WalkDir;
 
 /// Folders and files at the top of `src`, the lowest first.
-const LAYERS: [&str; 22] = [
-    "words",     // units, values with rules, keys, errors, texts, files
+const LAYERS: [&str; 23] = [
+    "common",    // amounts of memory, texts, files, the cache, refusals
+    "keys",      // keys of recipes: table, sections, values, settings, rules
     "measure",   // records of a measurement, the meter's trait, the ledger of an estimate
     "device",    // CPU and CUDA: streams, products, copies, traces
     "world",     // ranks of a cell and what they do together
@@ -60,7 +61,7 @@ fn arrows_go_down() {
 
 /// What a report is made of: rows, their records, the recipe that asks, and common words. What the engine knows of a cell is in
 /// its row.
-const OF_REPORTS: [&str; 5] = ["words", "measure", "recipe", "row", "report"];
+const OF_REPORTS: [&str; 6] = ["common", "keys", "measure", "recipe", "row", "report"];
 
 #[test]
 fn a_report_is_made_of_rows() {
@@ -94,9 +95,9 @@ fn first_word(text: &str) -> String {
 
 #[test]
 fn imports_of_code_are_found() {
-    let text = "use crate::words::Bytes;\n// crate::report\nfn f() { crate::device::x(crate::ops::y) }\n\
+    let text = "use crate::common::Bytes;\n// crate::report\nfn f() { crate::device::x(crate::ops::y) }\n\
                 #[cfg(test)]\nmod tests {\n    use crate::run::testing;\n}\n";
-    assert_eq!(imports(text), ["words", "device", "ops"]);
+    assert_eq!(imports(text), ["common", "device", "ops"]);
 }
 
 /// What trains; the rest of the program describes it or runs it.

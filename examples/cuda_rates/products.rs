@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use burn::tensor::{DType, Distribution, Tensor};
 use burn_cubecl::tensor::CubeTensor;
+use runner::common::{Compute, DeviceId};
 use runner::device::cuda::{Event, Fp32Math, Gpu, Operand, Output, buffer, matmul};
-use runner::words::{Compute, DeviceId};
 
 use crate::reference::{TYPES, float, median, primitive};
 

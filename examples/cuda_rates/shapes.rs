@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use runner::common::Compute;
 use runner::device::cuda::{Event, Gpu, PeakObservation, Usage};
 use runner::ops::Level;
-use runner::words::Compute;
 
 use crate::reference::median;
 use crate::stack::Stack;

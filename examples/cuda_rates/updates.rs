@@ -2,9 +2,9 @@
 //! PyTorch's and bitsandbytes': the best of 20 between two events. Gradients are random, so that codes differ as in training.
 
 use burn::tensor::{DType, Distribution, Tensor};
+use runner::common::DeviceId;
 use runner::device::cuda::{Event, Gpu};
 use runner::optim::{AdamW, AdamW8bit, AdamWBf16, Pending, Rule, StepSize};
-use runner::words::DeviceId;
 
 /// Elements of a matrix.
 const MATRIX: usize = 4096 * 4096;

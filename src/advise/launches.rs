@@ -5,6 +5,7 @@ use std::time::Instant;
 use burn::tensor::{Int, Tensor};
 use strum::VariantArray;
 
+use crate::common::DeviceId;
 use crate::device::{Capability, Target};
 use crate::measure::Phase;
 use crate::model::families::Gpt2;
@@ -13,7 +14,6 @@ use crate::model::{Network, Parts};
 use crate::ops::autocast::autocast;
 use crate::ops::name::OperatorName;
 use crate::recipe::{Cell, Recipe, Source};
-use crate::words::DeviceId;
 
 /// A network that a device ends as soon as it begins: 0.8 million multiplications a token. It has the operators of every
 /// decoder, and so their autodiff and their shares of large and small launches.

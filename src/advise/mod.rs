@@ -18,11 +18,11 @@ pub use rates::Rates;
 pub use space::{AXES, candidates, keeps, with_optimizer};
 pub use time::{StepTime, launching, step_time, with_launches};
 
+use crate::common::DeviceId;
 use crate::device::Target;
 use crate::measure::Estimate;
 use crate::recipe::Cell;
 use crate::residence::{HostBytes, Memory, Overlap, ResidentBlocks, Strategy};
-use crate::words::DeviceId;
 use work::StepWork;
 
 /// Bytes of the host's memory that a process takes besides those of its account: code, libraries, a corpus. On two cores it was

@@ -1,10 +1,10 @@
 //! [`precisions`]: the number types of the ways to train a cell. Training in fp16 has a gradient scaler, unless the recipe itself
 //! has none.
 
+use crate::common::Compute;
 use crate::device::Target;
 use crate::precision::{DynamicGradScaler, Precision, ScalerConfig};
 use crate::recipe::Cell;
-use crate::words::Compute;
 
 /// Those that the device has, the cell's own first. Weights that are stored in 16 bits stay so, unless the device lacks their
 /// type.

@@ -1,9 +1,9 @@
 //! [`Rates`]: what a device and its host do in a second, measured or assumed.
 
 use super::launches::from_launch_to_launch;
+use crate::common::{Compute, DeviceId};
 use crate::device::{Capability, Ceilings, Feature, Target};
 use crate::optim::host;
-use crate::words::{Compute, DeviceId};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {

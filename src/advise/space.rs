@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use itertools::iproduct;
 
 use super::precisions::precisions;
+use crate::common::DeviceId;
 use crate::device::Target;
+use crate::keys::is_within;
 use crate::ops::Level;
 use crate::recipe::{Cell, WARMUP_OF_A_GRAPH, keys};
 use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, StatePlace, Strategy};
-use crate::words::{DeviceId, is_within};
 
 /// The keys that the search varies.
 pub const AXES: [&str; 11] = [

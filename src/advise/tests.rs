@@ -1,8 +1,8 @@
 //! Advice on small cells: what it searches, what it says fits, and in which order.
 
 use super::*;
+use crate::common::Compute;
 use crate::recipe::{Recipe, Source};
-use crate::words::Compute;
 
 const SMALL: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"qwen2\"\nvocab_size = 101\nhidden_size = 32\n\
     intermediate_size = 64\nnum_hidden_layers = 4\nnum_attention_heads = 4\nnum_key_value_heads = 2\n[train]\n\

@@ -13,13 +13,13 @@ use strum::VariantArray;
 
 use super::Rates;
 use super::moved::{copies, exposed_update};
+use crate::common::{Compute, DeviceId};
 use crate::measure::Phase;
 use crate::ops::cost::{Work, Works};
 use crate::ops::name::OperatorName;
 use crate::optim::adamw::cuda::TOGETHER;
 use crate::recipe::Cell;
 use crate::residence::Strategy;
-use crate::words::{Compute, DeviceId};
 
 /// The share of the rate of large products that a network's products reach: in the types of tensor cores, fitted to
 /// `results/data_parallel_gpus` and to the steps of 17 to 146 ms in `results/strong`, which are then within 8 %; and in fp32,

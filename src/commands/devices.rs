@@ -3,10 +3,10 @@
 use miette::Result;
 
 use crate::advise::{Rates, from_launch_to_launch};
+use crate::common::refusal::{Refusal, unless_refused};
+use crate::common::{Bytes, Compute, DeviceId, text};
 use crate::device::Ceilings;
 use crate::device::cuda::libraries;
-use crate::words::refusal::{Refusal, unless_refused};
-use crate::words::{Bytes, Compute, DeviceId, text};
 
 /// A property of a device; `None` where it has none.
 type Property = (String, Option<String>);

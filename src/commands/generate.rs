@@ -10,8 +10,12 @@ use clap::Args;
 use itertools::Itertools;
 use miette::{Result, miette};
 
+use crate::common::streams::tell;
+use crate::common::text;
+use crate::common::{Bytes, Compute, DeviceId};
 use crate::data::Tokenizer;
 use crate::data::tokenizer::generation_ends;
+use crate::keys::Rule;
 use crate::measure::{Measured, Phase, Stop};
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
@@ -23,9 +27,6 @@ use crate::params::table::Tuning;
 use crate::recipe::{Cell, Recipe, Setting, Source};
 use crate::run::memory_limit;
 use crate::train::placement;
-use crate::words::streams::tell;
-use crate::words::text;
-use crate::words::{Bytes, Compute, DeviceId, Rule};
 
 /// Keys and sections of a recipe that say where and how a model generates.
 const SETTINGS: [&str; 2] = ["offload", "precision.autocast"];

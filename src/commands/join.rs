@@ -2,12 +2,12 @@
 
 use miette::{Result, miette};
 
+use crate::common::DeviceId;
+use crate::common::streams::tell;
 use crate::device::Target;
 use crate::parallel::Engine;
 use crate::recipe::Recipe;
 use crate::run::{self, Launched, Leader, Options, ProcessExecutor};
-use crate::words::DeviceId;
-use crate::words::streams::tell;
 
 /// When set, ranks of several hosts may use sockets: tests run two hosts on one machine.
 const TEST_HOSTS: &str = "RUNNER_TEST_HOSTS";

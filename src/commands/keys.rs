@@ -2,9 +2,9 @@
 
 use miette::{Result, miette};
 
+use crate::keys::nearest;
 use crate::recipe::keys::all;
 use crate::recipe::{reference, whole};
-use crate::words::nearest;
 
 /// The keys whose path begins with `prefix`, as a table for a terminal.
 ///

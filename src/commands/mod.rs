@@ -19,12 +19,12 @@ use clap::Args;
 use itertools::Itertools;
 use miette::{Result, miette};
 
+use crate::common::DeviceId;
+use crate::common::streams::tell;
 use crate::device::Target;
 use crate::model::Model;
 use crate::recipe::{Recipe, Setting};
 use crate::run::Results;
-use crate::words::DeviceId;
-use crate::words::streams::tell;
 
 /// Settings of recipe keys
 #[derive(Debug, Args)]

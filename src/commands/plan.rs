@@ -6,11 +6,12 @@ use itertools::Itertools;
 use rayon::prelude::*;
 
 use super::timelines::timelines;
+use crate::common::{Bytes, DeviceId, text};
 use crate::device::Target;
+use crate::keys::settings;
 use crate::measure::Estimate;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
-use crate::words::{Bytes, DeviceId, settings, text};
 
 /// A cell's line of the plan.
 struct Planned {

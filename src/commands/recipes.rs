@@ -5,8 +5,8 @@ use std::path::Path;
 use miette::{Result, miette};
 use walkdir::{DirEntry, WalkDir};
 
+use crate::common::text;
 use crate::recipe::{Recipe, Source};
-use crate::words::text;
 
 /// A table of the folder's recipes: path, cells and title, or the error of one that is not valid. They need not be able to
 /// run on this machine.

@@ -7,11 +7,11 @@ use itertools::Itertools;
 use miette::{Report, Result, miette};
 
 use super::SetArgs;
+use crate::common::streams::tell;
 use crate::recipe::Recipe;
 use crate::report;
 use crate::row::Row;
 use crate::run::{self, Executor, Launched, Options, Session, Shard, Store, Summary};
-use crate::words::streams::tell;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -176,11 +176,11 @@ pub fn require_one_process(options: &Options) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::DeviceId;
     use crate::device::Target;
     use crate::recipe::Source;
     use crate::row::Status;
     use crate::run::testing;
-    use crate::words::DeviceId;
 
     /// Each cell's row is known by the name of its own device.
     #[test]

@@ -1,10 +1,10 @@
 //! Pipelines in `runner plan`: the timeline of a step, its bubble, messages and live activations.
 
+use crate::common::Bytes;
 use crate::parallel::Pipeline;
 use crate::parallel::schedule::simulate::{Times, simulate};
 use crate::parallel::schedule::timeline;
 use crate::recipe::Cell;
-use crate::words::Bytes;
 
 /// A paragraph for each cell with a pipeline; empty where there is none.
 pub fn timelines(cells: &[Cell]) -> String {

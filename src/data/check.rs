@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::{Corpus, Data, DataError, Split, TextSource, TokenizerSource};
-use crate::words::{Rule, locked};
+use crate::common::locked;
+use crate::keys::Rule;
 
 /// Folders and files that have text for these splits: a corpus of many files is listed once for all cells of a recipe.
 #[derive(Default)]

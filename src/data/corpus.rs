@@ -9,7 +9,7 @@ use super::documents::{Kind, ending};
 use super::split_names::names_split;
 use super::task::Problems;
 use super::{DataError, Prompted, generated};
-use crate::words::text::few;
+use crate::common::text::few;
 
 /// Files that an error names.
 const MOST_NAMED: usize = 8;

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::DataError;
 use super::json_lines::{Record, records, utf8};
 use super::tokenizer::END_OF_TEXT;
-use crate::words::text::without_mark;
+use crate::common::text::without_mark;
 
 /// What a file of text is, which its ending says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::words::WORDS;
 use super::{Split, random_stream};
-use crate::words::text::fnv1a;
+use crate::common::text::fnv1a;
 
 /// Of this many stories, one is for validation and one for testing.
 const CLASSES: u64 = 20;

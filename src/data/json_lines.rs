@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::DataError;
-use crate::words::text::without_mark;
+use crate::common::text::without_mark;
 
 /// Values that Python writes and JSON does not have.
 const NOT_FINITE: [&str; 3] = ["-Infinity", "Infinity", "NaN"];

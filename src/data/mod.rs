@@ -174,7 +174,7 @@ fn random(seed: u64, part: Part, vocab_size: usize, seq_len: usize) -> Result<Sa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Bytes;
+    use crate::common::Bytes;
 
     fn blocks() -> SamplerConfig {
         SamplerConfig::of(Sampler::Blocks(Blocks {}))

@@ -1,12 +1,12 @@
 //! [`Generate`]: the recipe's `[generate]` section, and [`Prompts`]: the texts that the model continues.
 
 use super::{DataError, Tokenizer};
+use crate::common::text::counted;
+use crate::keys::key::DefaultValue::{Nothing, Whole};
+use crate::keys::section::section;
+use crate::keys::values::{COUNT, POSITIVE, Values};
+use crate::keys::{Key, Rule, Section};
 use crate::model::generate::{Choice, Request};
-use crate::words::key::DefaultValue::{Nothing, Whole};
-use crate::words::section::section;
-use crate::words::text::counted;
-use crate::words::values::{COUNT, POSITIVE, Values};
-use crate::words::{Key, Rule, Section};
 
 section! {
     /// Text that the model writes before training and after it, outside of the measured times. Without the section it writes

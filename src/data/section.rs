@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::Split;
 use super::sampler::{Blocks, Sampler, SamplerConfig};
 use super::tokenizer::MIN_VOCAB_SIZE;
-use crate::words::key::DefaultValue::{Depends, Word};
-use crate::words::section::section;
-use crate::words::values::{self, Values};
-use crate::words::{Bytes, Key, Section};
+use crate::common::Bytes;
+use crate::keys::key::DefaultValue::{Depends, Word};
+use crate::keys::section::section;
+use crate::keys::values::{self, Values};
+use crate::keys::{Key, Section};
 
 /// Size of generated text, where none is written.
 const GENERATED: Bytes = Bytes(4 << 20);

@@ -13,8 +13,8 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer as Inner};
 
 use super::DataError;
+use crate::common::text::printable;
 use crate::params::weights::found;
-use crate::words::text::printable;
 use sentencepiece::place_first_space;
 use sequence::added_by;
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use sha2::{Digest, Sha256};
 
 use super::{DataError, Tokenizer};
-use crate::words::cache;
-use crate::words::text::hex;
+use crate::common::cache;
+use crate::common::text::hex;
 
 /// Whose rules make a vocabulary of documents.
 const TRAINER: &str = "tokenizers 0.23.2";

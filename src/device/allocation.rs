@@ -1,6 +1,6 @@
 //! What a tensor takes of a device's memory.
 
-use crate::words::DeviceId;
+use crate::common::DeviceId;
 
 /// CubeCL begins each row at a multiple of this many bytes at most, as `cuMemAllocPitch` does.
 const WIDEST_ALIGNMENT: u64 = 512;

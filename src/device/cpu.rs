@@ -7,7 +7,7 @@ use cpu_kernels::{Matrix, Target};
 use sysinfo::System;
 
 use super::{Ceilings, DeviceInfo, drawing, dtype};
-use crate::words::Compute;
+use crate::common::Compute;
 
 pub fn info() -> DeviceInfo {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

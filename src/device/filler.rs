@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
 
 use super::cuda;
-use crate::words::DeviceId;
+use crate::common::DeviceId;
 
 /// Bytes that are copied to a GPU at a time: long enough that the copy engine runs at full rate.
 const PIECE: usize = 32 << 20;

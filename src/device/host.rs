@@ -1,7 +1,7 @@
 //! [`HostMemory`]: buffers on the host that a device copies to and from, and how they are lent to other threads.
 
+use crate::common::{Bytes, DeviceId};
 use crate::measure::alloc::Uncounted;
-use crate::words::{Bytes, DeviceId};
 
 /// A buffer on the host; page-locked where a GPU copies to and from it.
 pub trait HostMemory: Send {

@@ -5,8 +5,8 @@ use burn::tensor::{DType, Tensor, TensorData};
 
 use super::cuda;
 use super::host::{HostMemory, Loan};
+use crate::common::DeviceId;
 use crate::measure::alloc::Uncounted;
-use crate::words::DeviceId;
 
 /// Used by one thread, always the same. The buffer is on the host, or lent.
 pub trait Mirror: Send {

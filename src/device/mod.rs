@@ -31,9 +31,10 @@ pub use store::{BlockStore, Buffers, Side, StoreSize};
 pub use target::Target;
 pub use timer::{Moment, Timer};
 
+use crate::common::{Compute, DeviceId};
+use crate::keys::Rule;
 pub use crate::measure::{Ceilings, trace};
 use crate::measure::{CpuMeter, Meter, alloc};
-use crate::words::{Compute, DeviceId, Rule};
 
 /// What a device is, as rows and `runner devices` show it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

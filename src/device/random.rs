@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
-use crate::words::locked;
+use crate::common::locked;
 
 /// Burn has one generator of random numbers a process. While this is held nobody else seeds it or draws from it, so what
 /// is drawn follows from the seed, also where tests run side by side.

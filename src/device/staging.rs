@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::cuda;
-use crate::words::DeviceId;
+use crate::common::DeviceId;
 
 /// Arrays on the host become tensors on the device.
 pub enum Staging {

@@ -13,8 +13,8 @@ use burn::tensor::{Bytes, DType, Tensor, TensorData};
 use super::cuda;
 use super::host::{HostMemory, Loan};
 use super::trace::Mark;
+use crate::common::DeviceId;
 use crate::measure::alloc::Uncounted;
-use crate::words::DeviceId;
 
 /// Which of a block's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

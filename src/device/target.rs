@@ -4,7 +4,8 @@
 use std::str::FromStr;
 
 use super::{Capability, DeviceInfo, Feature, cuda};
-use crate::words::{Bytes, DeviceId, Rule};
+use crate::common::{Bytes, DeviceId};
+use crate::keys::Rule;
 
 /// Where the cells of a recipe are to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

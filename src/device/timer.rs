@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::cuda::{Event, Gpu, Stamp};
-use crate::words::DeviceId;
+use crate::common::DeviceId;
 
 /// Notes when this thread's work is done. On a GPU the thread does not wait for it.
 pub struct Timer {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed}
 use memmap2::Advice;
 use memmap2::MmapMut;
 
-use crate::words::Bytes;
+use crate::common::Bytes;
 
 static ON: AtomicBool = AtomicBool::new(false);
 /// Bytes since counting began; below 0 where more was freed.

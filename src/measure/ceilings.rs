@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::Compute;
+use crate::common::Compute;
 
 /// Rates measured on the device and its host; a cell's own rates are given as shares of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

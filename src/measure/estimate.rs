@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::{DeviceId, Rule};
+use crate::common::DeviceId;
+use crate::keys::Rule;
 
 /// More elements than any machine can address. Below it the arithmetic of estimates stays within 64 bits:
 /// none holds an element in as many as 2^8 bytes.

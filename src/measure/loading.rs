@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Samples;
-use crate::words::text::percent;
+use crate::common::text::percent;
 
 /// The size of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

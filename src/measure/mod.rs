@@ -38,7 +38,7 @@ pub use rank::{RankRecord, Span, StageTime, largest_memory};
 pub use samples::Samples;
 pub use scaler::ScalerRecord;
 
-use crate::words::flatten;
+use crate::keys::flatten;
 
 /// The measurements of a cell's steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

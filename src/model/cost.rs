@@ -187,6 +187,7 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::DeviceId;
     use crate::ops::cost::Trained;
     use crate::ops::testing::operator_cost;
     use crate::ops::{Checkpoint, Ops};
@@ -194,7 +195,6 @@ mod tests {
     use crate::precision::Precision;
     use crate::recipe::{Recipe, Source};
     use crate::residence::Offload;
-    use crate::words::DeviceId;
 
     /// Four blocks of one operator each, in segments of so many.
     fn of_four_blocks<T>(blocks: usize, live_graphs: usize, f: impl FnOnce(&Operators, &Workload) -> T) -> T {

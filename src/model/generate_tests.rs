@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::DType;
 
 use super::*;
+use crate::common::{Compute, DeviceId};
 use crate::device::drawing;
 use crate::model::families::{Gpt2, GptJ, Llama, Qwen2};
 use crate::model::language::Computation;
@@ -13,7 +14,6 @@ use crate::ops::{Checkpoint, Ops};
 use crate::params::table::Tuning;
 use crate::recipe::{Recipe, Source};
 use crate::residence::{Offload, Placement, ResidentBlocks, Strategy};
-use crate::words::{Compute, DeviceId};
 
 /// Learned positions; rotary ones of neighbours in a part of each head, and a head with a bias; rotary ones with a key head
 /// for each query head; and grouped queries with biases. No size is a power of two.

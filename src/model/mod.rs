@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::device::cuda::Input;
+use crate::keys::values::Values;
+use crate::keys::{Key, Section};
 use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
 use crate::ops::dense::WeightLayout;
@@ -25,8 +27,6 @@ use crate::params::WeightsFrom;
 use crate::params::table::{Table, Tuning};
 use crate::params::tuning::LinearLayer;
 use crate::residence::Offloaded;
-use crate::words::values::Values;
-use crate::words::{Key, Section};
 pub use cost::{Account, Operators, Workload};
 
 use config::{ConfigFile, LanguageModel};

@@ -7,7 +7,11 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::{Inputs, Kind, Network, Operators};
+use crate::common::Compute;
 use crate::device::cuda::Input;
+use crate::keys::section::section;
+use crate::keys::values::{COUNT, LAYERS};
+use crate::keys::{Key, Section};
 use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
 use crate::ops::dense::{Arithmetic, WeightLayout};
@@ -20,9 +24,6 @@ use crate::params::source::{Init, Source};
 use crate::params::split::Split;
 use crate::params::table::Tuning;
 use crate::params::table::{Group, Table};
-use crate::words::section::section;
-use crate::words::values::{COUNT, LAYERS};
-use crate::words::{Compute, Key, Section};
 use crate::world::ProcessGroup;
 
 section! {

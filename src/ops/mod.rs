@@ -37,11 +37,11 @@ use burn::tensor::{DType, FloatDType, Tensor};
 pub use largest::largest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::words::key::DefaultValue::{Number, Whole, Word};
-use crate::words::key::Role;
-use crate::words::section::section;
-use crate::words::values::{COUNT_OR_ZERO, Values};
-use crate::words::{Key, Section};
+use crate::keys::key::DefaultValue::{Number, Whole, Word};
+use crate::keys::key::Role;
+use crate::keys::section::section;
+use crate::keys::values::{COUNT_OR_ZERO, Values};
+use crate::keys::{Key, Section};
 
 section! {
     /// What is kept from forward for backward, and what is recomputed.

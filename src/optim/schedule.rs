@@ -6,10 +6,10 @@ mod cosine;
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::key::DefaultValue::Word;
-use crate::words::section::kinds;
-use crate::words::values::Values;
-use crate::words::{Key, Section};
+use crate::keys::key::DefaultValue::Word;
+use crate::keys::section::kinds;
+use crate::keys::values::Values;
+use crate::keys::{Key, Section};
 
 kinds! {
     /// `train.schedule`

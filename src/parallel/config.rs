@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::pipeline::Pipeline;
+use crate::common::DeviceId;
 use crate::device::cuda::{self, nccl};
+use crate::keys::key::DefaultValue::{Number, Whole, Word};
+use crate::keys::section::section;
+use crate::keys::values::{POSITIVE, Values};
+use crate::keys::{Key, Rule, Section};
 use crate::residence::Shard;
-use crate::words::key::DefaultValue::{Number, Whole, Word};
-use crate::words::section::section;
-use crate::words::values::{POSITIVE, Values};
-use crate::words::{DeviceId, Key, Rule, Section};
 
 /// Most ranks of a cell: each has a connection to every other.
 const MOST_RANKS: i64 = 256;

@@ -1,10 +1,10 @@
 //! `[parallel.pipeline]`: the blocks of a network divided over several ranks.
 
 use super::schedule::pipeline::{Order, Schedule, Shape};
-use crate::words::key::DefaultValue::{Nothing, Whole};
-use crate::words::section::section;
-use crate::words::values::Values;
-use crate::words::{Key, Rule, Section};
+use crate::keys::key::DefaultValue::{Nothing, Whole};
+use crate::keys::section::section;
+use crate::keys::values::Values;
+use crate::keys::{Key, Rule, Section};
 
 /// Most micro-batches of a step, and most ranks.
 const MOST_MICRO_BATCHES: i64 = 1 << 14;

@@ -1,9 +1,9 @@
 //! [`Recorder`]: the times of a rank's actions in its last step.
 
 use super::schedule::Action;
+use crate::common::DeviceId;
 use crate::device::{Moment, Timer};
 use crate::measure::{Span, StageTime};
-use crate::words::DeviceId;
 
 /// Notes when the device carries out the actions of a step. All ranks of a host share the clock.
 pub struct Recorder {

@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::division::{Division, Live, stages_of};
 use super::record::Recorder;
 use super::schedule::{Action, Carries, Message};
+use crate::common::DeviceId;
 use crate::device::Moment;
 use crate::measure::{Samples, StageTime};
 use crate::model::{Network, Output};
@@ -21,7 +22,6 @@ use crate::ops::rounded;
 use crate::optim::GradientSet;
 use crate::params::table::id;
 use crate::residence::Residence;
-use crate::words::DeviceId;
 use crate::world::{Arriving, Leaving, ProcessGroup};
 
 /// Least and most trials of a profile whose median counts, and about how many seconds they take at most. As many come before

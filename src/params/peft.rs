@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use super::table::{Entry, Group, Table};
 use super::tuning::{Lora, Prefix, Prompt, TuningConfig, VirtualTokenKeys, VirtualTokens};
 use super::weights::found;
+use crate::keys::Rule;
 use crate::ops::dense::WeightLayout;
-use crate::words::Rule;
 
 pub use file::AdapterFile;
 

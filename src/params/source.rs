@@ -18,9 +18,9 @@ use super::WeightsFrom;
 use super::peft::AdapterFile;
 use super::split::Side;
 use super::table::{Group, Table, Tuning};
+use crate::common::DeviceId;
 use crate::device::Filler;
 use crate::params::weights::Weights;
-use crate::words::DeviceId;
 use crate::world::ProcessGroup;
 
 /// The values of a parameter before training.

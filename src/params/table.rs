@@ -12,8 +12,8 @@ use burn::tensor::DType;
 use super::source::Source;
 use super::split::Split;
 use super::tuning::{Method, VirtualTokens};
+use crate::common::text::fnv1a;
 use crate::ops::nf4::carriers;
-use crate::words::text::fnv1a;
 
 /// What a parameter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

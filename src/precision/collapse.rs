@@ -1,7 +1,7 @@
 //! [`collapse`]: when a gradient scaler can do no more.
 
 use super::ScalerConfig;
-use crate::words::text::scaled;
+use crate::common::text::scaled;
 
 /// So many steps skipped in a row, at a scale that becomes no smaller, end a cell.
 const PATIENCE: usize = 20;

@@ -10,13 +10,14 @@ pub use collapse::collapse;
 pub use magnitudes::gradient_histogram;
 pub use scaler::{DynamicGradScaler, GradScaler, ScalerConfig, StaticGradScaler, Unscaled};
 
+use crate::common::Compute;
 use crate::device::dtype;
+use crate::keys::key::DefaultValue::Word;
+use crate::keys::section::section;
+use crate::keys::values::Values;
+use crate::keys::{Key, Rule, Section};
 use crate::ops::dense::Arithmetic;
 use crate::ops::product::Fp32Math;
-use crate::words::key::DefaultValue::Word;
-use crate::words::section::section;
-use crate::words::values::Values;
-use crate::words::{Compute, Key, Rule, Section};
 
 section! {
     /// The number types that a network is stored and computed in.

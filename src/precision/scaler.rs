@@ -8,11 +8,11 @@
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::keys::key::DefaultValue::{Nothing, Number, Whole};
+use crate::keys::section::section;
+use crate::keys::values::{COUNT, POSITIVE, Values};
+use crate::keys::{Key, Rule, Section};
 use crate::optim::{Kept, Visit, clip_factor};
-use crate::words::key::DefaultValue::{Nothing, Number, Whole};
-use crate::words::section::section;
-use crate::words::values::{COUNT, POSITIVE, Values};
-use crate::words::{Key, Rule, Section};
 
 /// The least that a scale backs off to, fp16's smallest normal number: gradients that still overflow
 /// are not the scale's fault.

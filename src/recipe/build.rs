@@ -15,7 +15,7 @@ use super::report::{ReportConfig, Stage};
 use super::{CPU, Cell, GRID, LADDER, Recipe, keys, ladder, overlay, read, save};
 use crate::data::Found;
 use crate::device::Target;
-use crate::words::{Settings, settings};
+use crate::keys::{Settings, settings};
 
 /// The keys of a recipe that do not belong to a cell.
 #[derive(Debug, Deserialize)]

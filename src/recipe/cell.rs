@@ -8,8 +8,10 @@ use serde_json::Value;
 use super::save::Save;
 use super::sections::{Eval, Measure, Train};
 use super::{rules, tagged};
+use crate::common::DeviceId;
 use crate::data::{Data, Generate, Task};
 use crate::device::{Capability, Target};
+use crate::keys::{Settings, settings};
 use crate::measure::Estimate;
 use crate::model::{Account, Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
@@ -19,7 +21,6 @@ use crate::params::table::Tuning;
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
 use crate::residence::{Offload, ResidentBlocks, ShardSizes};
-use crate::words::{DeviceId, Settings, settings};
 
 /// Everything that decides what is computed and how it is measured. It serialises whole: a key that is not
 /// written has its default, and one that has no value is null.

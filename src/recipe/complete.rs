@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::diagnostic::{RecipeError, Source};
 use super::keys::{self, Entry};
 use super::tagged::{find, is_tag, table_of};
-use crate::words::Section;
+use crate::keys::Section;
 
 /// Checks every value where it is written, and adds the defaults of the keys that are not.
 ///

@@ -8,8 +8,8 @@ use itertools::Itertools;
 use miette::{Diagnostic, NamedSource, SourceSpan};
 
 use super::keys::{self, Entry};
-use crate::words::text::is_unseen;
-use crate::words::{is_within, nearest};
+use crate::common::text::is_unseen;
+use crate::keys::{is_within, nearest};
 
 /// The text of a recipe and where it came from.
 #[derive(Debug, Clone)]

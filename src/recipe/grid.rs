@@ -11,7 +11,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostic::{RecipeError, Source};
 use super::report::{Stage, require_name};
-use crate::words::is_within;
+use crate::keys::is_within;
 
 /// A grid larger than this is a slip: at one second a cell it runs for three hours.
 pub const MAX_CELLS: usize = 10_000;

@@ -35,8 +35,8 @@ pub fn expand(root: &mut DeTable<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::values::Values;
     use crate::recipe::keys;
-    use crate::words::values::Values;
 
     #[test]
     fn a_tilde_is_the_home_folder() {

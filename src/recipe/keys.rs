@@ -14,8 +14,11 @@ use toml::de::DeValue;
 
 use super::save::Save;
 use super::sections::{Eval, Measure, TOP, Train};
+use crate::common::text;
 use crate::data::task::TaskKind;
 use crate::data::{Data, Generate, Sampler, SamplerConfig, Task};
+use crate::keys::key::Role;
+use crate::keys::{Key, Section, Settings};
 use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Schedule};
@@ -23,8 +26,6 @@ use crate::parallel::{Parallel, Pipeline};
 use crate::params::tuning::TuningConfig;
 use crate::precision::{Precision, ScalerConfig};
 use crate::residence::{Offload, Strategy};
-use crate::words::key::Role;
-use crate::words::{Key, Section, Settings, text};
 
 /// In the order in which they are read; sizes stand in labels in this order.
 const SECTIONS: &[&[Section]] = &[

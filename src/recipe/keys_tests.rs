@@ -4,8 +4,8 @@ use serde_json::{Map, json};
 
 use super::super::{Cell, rules};
 use super::*;
-use crate::words::key::DefaultValue;
-use crate::words::values::Values;
+use crate::keys::key::DefaultValue;
+use crate::keys::values::Values;
 
 /// Dotted settings as nested JSON.
 fn nested(settings: &Settings) -> Value {

@@ -33,8 +33,9 @@ use itertools::Itertools;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
+use crate::common::DeviceId;
 use crate::device::Target;
-use crate::words::{DeviceId, Settings};
+use crate::keys::Settings;
 
 pub use cell::Cell;
 pub use diagnostic::{RecipeError, Source};

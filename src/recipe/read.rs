@@ -13,7 +13,7 @@ use super::grid::Layer;
 use super::{NOT_OF_CELLS, ON_CPU, complete, head, home, keys, overlay, rules, tagged};
 use crate::data::Found;
 use crate::device::Target;
-use crate::words::{Rule, Section};
+use crate::keys::{Rule, Section};
 
 /// TOML has no null: such a key is left out.
 pub fn without_nulls(value: &Value) -> Value {

@@ -2,9 +2,10 @@
 
 use super::keys::{self, Entry};
 use super::whole;
-use crate::words::key::DefaultValue;
-use crate::words::values::Values;
-use crate::words::{Key, Section, text};
+use crate::common::text;
+use crate::keys::key::DefaultValue;
+use crate::keys::values::Values;
+use crate::keys::{Key, Section};
 
 /// What stands before the tables in `docs/recipe.md`.
 const INTRODUCTION: &str = include_str!("reference.md");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::diagnostic::{RecipeError, Source};
 use super::{Cell, keys};
-use crate::words::{Settings, nearest};
+use crate::keys::{Settings, nearest};
 
 /// `[report]`
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -16,13 +16,14 @@ use serde_json::Value;
 
 use super::CPU;
 use super::cell::Cell;
+use crate::common::{Compute, DeviceId};
 use crate::data::{Data, Found, Rows, Split, TokenizerSource};
 use crate::device::{Feature, Target};
+use crate::keys::Rule;
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
 use crate::params::save::check_free;
 use crate::recipe::Folders;
-use crate::words::{Compute, DeviceId, Rule};
 
 type Checked = Result<(), Rule>;
 

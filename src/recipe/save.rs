@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::cell::Cell;
 use super::keys;
+use crate::common::files::check_writable;
+use crate::keys::key::DefaultValue::Nothing;
+use crate::keys::section::section;
+use crate::keys::values::{COUNT, Values};
+use crate::keys::{Key, Rule, Section};
 use crate::params::save::{Saved, check_free};
-use crate::words::files::check_writable;
-use crate::words::key::DefaultValue::Nothing;
-use crate::words::section::section;
-use crate::words::values::{COUNT, Values};
-use crate::words::{Key, Rule, Section};
 
 section! {
     /// What a language model's cell saves besides its row. Without the section it saves nothing.

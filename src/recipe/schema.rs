@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::keys::{self, Entry};
 use super::{GRID, LADDER, ON_CPU};
-use crate::words::values::Values;
+use crate::keys::values::Values;
 
 /// Accepts every recipe whose keys and values are known; rules over several keys are `runner check`'s.
 pub fn schema() -> Value {

@@ -5,13 +5,14 @@ use std::fmt;
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
+use crate::common::Bytes;
+use crate::keys::key::DefaultValue::{Bool, Depends, Nothing, Number, Whole, Word};
+use crate::keys::key::Role;
+use crate::keys::section::section;
+use crate::keys::values::{COUNT, COUNT_OR_ZERO, POSITIVE, Values};
+use crate::keys::{Key, Rule, Section};
 use crate::optim::{OptimizerConfig, Schedule};
 use crate::parallel::schedule::{self, StepSchedule};
-use crate::words::key::DefaultValue::{Bool, Depends, Nothing, Number, Whole, Word};
-use crate::words::key::Role;
-use crate::words::section::section;
-use crate::words::values::{COUNT, COUNT_OR_ZERO, POSITIVE, Values};
-use crate::words::{Bytes, Key, Rule, Section};
 
 /// Keys at the top of a recipe.
 pub(super) const TOP: Section = Section::new("").with(

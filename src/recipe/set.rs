@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{RecipeError, Source};
 use super::grid::Layer;
 use super::{GRID, NOT_OF_CELLS, ON_CPU, head, overlay};
-use crate::words::is_within;
+use crate::keys::is_within;
 
 const SET: &str = "set";
 const DEVICE: &str = "device";

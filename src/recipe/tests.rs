@@ -1,6 +1,6 @@
 //! Recipes: what expands to which cells, and what is refused where.
 
-use crate::words::{Bytes, Compute};
+use crate::common::{Bytes, Compute};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use super::*;

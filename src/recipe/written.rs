@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Cell;
 use super::keys;
 use super::tagged::is_tag;
-use crate::words::Settings;
+use crate::keys::Settings;
 
 impl Cell {
     /// [`Cell::to_json`] without keys that are null or have their default: written out, some defaults are refused as having

@@ -4,8 +4,8 @@ use super::columns::{ANSWERS, Asked};
 use super::document::{Element, Table};
 use super::line::Line;
 use super::table::{Comparison, Group};
+use crate::common::text::{printable, sentence};
 use crate::measure::{Answer, Answers, wilson};
-use crate::words::text::{printable, sentence};
 
 /// Cells of which samples are shown.
 const SAMPLED: usize = 2;

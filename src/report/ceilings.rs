@@ -3,9 +3,9 @@
 use itertools::Itertools;
 
 use super::alike::groups;
+use crate::common::text::{seconds, significant};
 use crate::row::Ceilings;
 use crate::row::Environment;
-use crate::words::text::{seconds, significant};
 
 /// A rate by its name and unit.
 type Rate = (&'static str, fn(&Ceilings) -> Option<f64>, &'static str);

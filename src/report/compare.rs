@@ -9,11 +9,11 @@ use super::document::Table;
 use super::interval::builds;
 use super::table::{Comparison, DEVICE_NAME};
 use super::terminal::ruled;
+use crate::common::text;
+use crate::keys::Settings;
 use crate::recipe::Recipe;
 use crate::recipe::keys::{is_repetition, is_size};
 use crate::row::Row;
-use crate::words::Settings;
-use crate::words::text;
 
 /// What is compared.
 const COLUMNS: [&str; 4] = ["forward_s_median", "backward_s_median", "step_s_median", "live_peak_bytes"];

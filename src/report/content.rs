@@ -12,8 +12,8 @@ use super::verdict::Verdict;
 use super::{
     answers, continuations, environment, figure, labels, limits, offload, page, pipeline, precision, ranks,
 };
+use crate::common::text::{argument, sentence};
 use crate::row::Status;
-use crate::words::text::{argument, sentence};
 
 /// The report as it is set.
 pub fn document(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Document {

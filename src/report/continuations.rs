@@ -5,8 +5,8 @@ use super::document::{Element, Table};
 use super::line::Line;
 use super::table::Comparison;
 use super::units::Unit;
+use crate::common::text::{printable, sentence};
 use crate::measure::{Continuation, Evaluation};
-use crate::words::text::{printable, sentence};
 
 /// A table for each cell that wrote something.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {

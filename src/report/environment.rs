@@ -6,11 +6,11 @@ use itertools::Itertools;
 
 use super::ceilings;
 use super::table::Comparison;
+use crate::common::Bytes;
+use crate::common::text::{and, counted};
 use crate::row::DeviceInfo;
 use crate::row::Record;
 use crate::row::{Environment, Row, Status};
-use crate::words::Bytes;
-use crate::words::text::{and, counted};
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {

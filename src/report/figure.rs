@@ -7,7 +7,7 @@ use super::interval::with_half_width;
 use super::page;
 use super::statistics::half_width;
 use super::table::{Comparison, Group};
-use crate::words::text::printable;
+use crate::common::text::printable;
 
 /// Pixels: of the picture, a row, the title above the rows, a letter of text, the longest bar, and between two columns.
 const WIDTH: f64 = 900.0;

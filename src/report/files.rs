@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::columns::{CELLS, RATIOS};
 use super::line::Line;
 use super::table::Comparison;
+use crate::common::text;
 use crate::row::Row;
-use crate::words::text;
 
 /// The files' table: one line a cell, in recipe order.
 ///

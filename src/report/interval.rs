@@ -7,8 +7,8 @@ use super::pareto;
 use super::statistics::ratio_half_width;
 use super::table::{Comparison, Group};
 use super::units::Unit;
+use crate::common::text::grouped;
 use crate::measure::Samples;
-use crate::words::text::grouped;
 
 /// A step that is longer by at most this share, by all of its interval, counts as no cost.
 const NO_COST: f64 = 0.05;

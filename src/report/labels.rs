@@ -6,10 +6,10 @@ use itertools::Itertools;
 use serde_json::Value;
 
 use super::units::Unit;
+use crate::common::text;
+use crate::keys::values::Values;
+use crate::keys::{Key, Settings, is_within};
 use crate::recipe::keys::{self, is_default};
-use crate::words::text;
-use crate::words::values::Values;
-use crate::words::{Key, Settings, is_within};
 
 /// A key whose value is resolved: `auto` is the GPU that there is.
 pub const DEVICE: &str = "device";

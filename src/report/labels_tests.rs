@@ -6,7 +6,7 @@ use super::*;
 use serde_json::json;
 
 fn settings() -> Settings {
-    crate::words::flatten(&json!({
+    crate::keys::flatten(&json!({
         "train": { "batch_size": 16, "seq_len": 128 },
         "model": { "kind": "swiglu", "hidden_size": 512 },
         "checkpoint": { "level": 0.0 },
@@ -125,7 +125,7 @@ fn shapes_and_methods() {
 
 #[test]
 fn files_of_one_name_are_told_apart_by_their_paths() {
-    let with = |path: &str| crate::words::flatten(&json!({ "model": { "kind": "gpt2", "weights": path } }));
+    let with = |path: &str| crate::keys::flatten(&json!({ "model": { "kind": "gpt2", "weights": path } }));
     let three = [with("a/final"), with("b/final"), with("c/other")];
     let labels = of(&keys(&["model.weights"]), &three.iter().collect::<Vec<_>>());
     assert_eq!(

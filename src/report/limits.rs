@@ -7,7 +7,7 @@ use super::environment::of_processes;
 use super::interval::builds;
 use super::line::Line;
 use super::table::Comparison;
-use crate::words::text::{and, counted, percent, seconds};
+use crate::common::text::{and, counted, percent, seconds};
 
 /// A step of which kernels take less than this share waits for its host.
 const AT_WORK: f64 = 0.75;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use itertools::Itertools;
 
+use crate::keys::Settings;
 use crate::measure::Measurement;
 use crate::recipe::{Cell, Published};
 use crate::row::{Ceilings, Derived, Row, Status};
-use crate::words::Settings;
 
 /// One cell of the recipe.
 pub struct Line<'a> {

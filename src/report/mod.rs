@@ -49,10 +49,10 @@ use std::path::{Path, PathBuf};
 use miette::miette;
 use rayon::prelude::*;
 
+use crate::common::files::write_whole;
 use crate::recipe::Recipe;
 use crate::row::Record;
 use crate::row::Row;
-use crate::words::files::write_whole;
 use document::Chart;
 use table::Comparison;
 use timelines::Timelines;

@@ -2,9 +2,9 @@
 
 use itertools::Itertools;
 
+use crate::keys::Settings;
 use crate::recipe::Cell;
 use crate::recipe::keys::is_operator;
-use crate::words::Settings;
 
 /// The key for all swept operators.
 pub const KEY: &str = "ops";

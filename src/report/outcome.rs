@@ -11,7 +11,7 @@ use super::line::Line;
 use super::pipeline::{Pipelined, idle, seconds};
 use super::table::{Comparison, Group};
 use super::units::Unit;
-use crate::words::text::percent;
+use crate::common::text::percent;
 
 /// Test sets in an answer.
 const SETS: usize = 2;

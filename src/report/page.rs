@@ -11,10 +11,11 @@ use super::table::{Comparison, Group};
 use super::units::Unit;
 use super::verdict::Verdict;
 use super::{answers, labels, limits};
+use crate::common::Bytes;
+use crate::common::text::{self, counted, sentence};
+use crate::keys::is_within;
 use crate::recipe::keys::{self, is_repetition, is_size};
 use crate::row::Status;
-use crate::words::text::{self, counted, sentence};
-use crate::words::{Bytes, is_within};
 
 /// Rows of the table.
 const ROWS: usize = 8;

@@ -13,9 +13,9 @@ use super::document::{Defined, Table};
 use super::frame::Frame;
 use super::labels;
 use super::line::Line;
+use crate::keys::Settings;
 use crate::recipe::{Recipe, keys};
 use crate::row::Record;
-use crate::words::Settings;
 
 /// The size that distinguishes results of several devices. No recipe has it.
 pub const DEVICE_NAME: &str = "device name";

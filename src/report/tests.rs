@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::document::{Chart, Document, Element, Table};
 use super::testing::{STUDY, bad_row, language_recipe, ok_row, recipe, rows, step_trace, write_traces};
 use super::*;
+use crate::common::Compute;
 use crate::recipe::{Cell, Source};
 use crate::row::Status;
-use crate::words::Compute;
 
 /// The name and the bytes of every file that `write` returned.
 fn written(recipe: &Recipe, rows: &[Row]) -> BTreeMap<String, Vec<u8>> {

@@ -9,10 +9,10 @@ use super::columns::{TRACES, Traced};
 use super::document::{Chart, Element};
 use super::profile::StepProfile;
 use super::table::Comparison;
+use crate::common::text::and;
+use crate::keys::Settings;
 use crate::measure::trace::{self, Activity, Summary, read_chrome_trace};
 use crate::row::Row;
-use crate::words::Settings;
-use crate::words::text::and;
 
 /// What a trace of one of several ranks is of.
 const OF_RANK: &str = " Of several ranks the trace is that of rank 0.";

@@ -17,7 +17,7 @@ use typst_pdf::{PdfOptions, Timestamp};
 
 use super::charts::font_files;
 use super::document::{Chart, Document, Element};
-use crate::words::text::printable;
+use crate::common::text::printable;
 
 /// A single file with everything in it; the same document gives the same bytes.
 ///

@@ -1,7 +1,7 @@
 //! [`Unit`]: how a number of the report is written, and what a chart's axis divides it by.
 
-use crate::words::Bytes;
-use crate::words::text::{
+use crate::common::Bytes;
+use crate::common::text::{
     byte_unit, percent, power_of_two, rate, ratio, scaled, seconds, significant, time_unit,
 };
 

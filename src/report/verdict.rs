@@ -10,8 +10,8 @@ use itertools::Itertools;
 use super::interval::Ratio;
 use super::outcome;
 use super::table::{Comparison, Group};
-use crate::words::Bytes;
-use crate::words::text::sentence;
+use crate::common::Bytes;
+use crate::common::text::sentence;
 use class::{Class, Rival};
 
 /// Sentences of an answer.

@@ -199,8 +199,8 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::DeviceId;
     use crate::residence::{Memory, Offload, Overlap, Strategy};
-    use crate::words::DeviceId;
 
     /// Strategies whose inputs may wait on the host.
     fn strategies() -> impl Iterator<Item = Strategy> {

@@ -4,13 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::resident_blocks::ResidentBlocks;
 use super::strategy::Strategy;
+use crate::common::DeviceId;
+use crate::common::cache;
 use crate::device::Buffers;
+use crate::keys::key::DefaultValue::{Whole, Word};
+use crate::keys::section::section;
+use crate::keys::values::Values;
+use crate::keys::{Key, Rule, Section};
 use crate::measure::alloc::Room;
-use crate::words::cache;
-use crate::words::key::DefaultValue::{Whole, Word};
-use crate::words::values::Values;
-use crate::words::{DeviceId, section::section};
-use crate::words::{Key, Rule, Section};
 
 section! {
     /// Where the weights and gradients of transformer blocks live.

@@ -3,8 +3,8 @@
 use super::activations::SLOTS as ACTIVATION_SLOTS;
 use super::config::{Memory, Offload, StatePlace};
 use super::engine::GRADIENT_SLOTS;
+use crate::common::DeviceId;
 use crate::ops::cost::{Cost, KeptBy, Moment};
-use crate::words::DeviceId;
 
 /// The sizes that determine the cost.
 #[derive(Clone, Copy, Debug)]

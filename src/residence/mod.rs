@@ -33,6 +33,7 @@ pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
 pub use turns::SlotState;
 
+use crate::common::DeviceId;
 use crate::ops::autocast::{KeptCasts, keep_casts};
 use crate::ops::gate::Gates;
 use crate::ops::nf4;
@@ -40,7 +41,6 @@ use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::Named;
 use crate::params::table::Table;
-use crate::words::DeviceId;
 use crate::world::ProcessGroup;
 use resident::Resident;
 use sharded::ShardedModule;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::words::values::{MAX_LAYERS, Values};
+use crate::keys::values::{MAX_LAYERS, Values};
 
 /// `offload.resident_blocks = 4`, or `"auto"`: as many as fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

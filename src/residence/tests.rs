@@ -16,12 +16,12 @@ use super::layout::Layout;
 use super::strategy::{Checkpointed, Function, Naive, Overlap, Strategy};
 use super::turns::{SlotState, Turns};
 use super::{ParameterStore, ResidentBlocks};
+use crate::common::DeviceId;
 use crate::device::{BlockStore, Buffers, HostMemory, Loan, Side, StoreSize};
 use crate::measure::alloc::{Room, Uncounted};
 use crate::optim::host::{HostStep, Work};
 use crate::optim::{AdamW, Optimizer, OptimizerConfig, StepSize};
 use crate::params::table::{Entry, Group};
-use crate::words::DeviceId;
 
 /// The layout of a block with two parameters of so many elements.
 fn layout(elements: usize, dtype: DType) -> Layout {

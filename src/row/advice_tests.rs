@@ -8,8 +8,8 @@ use super::ceilings::highest;
 use super::estimate_tests::files;
 use super::{Row, Status};
 use crate::advise::{Limits, Plan, Rates};
+use crate::common::DeviceId;
 use crate::recipe::Cell;
-use crate::words::DeviceId;
 
 /// Cells that ran fit by the prediction and those that were out of memory do not; the one that the prediction takes for the
 /// fastest of those that fit is the fastest that was measured.

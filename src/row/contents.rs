@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::common::text::hex;
+use crate::common::{Bytes, cache, files};
 use crate::data::{Corpus, Data, Split, TextSource, Tokenizer, TokenizerSource};
 use crate::params::{WeightsFrom, peft, weights};
 use crate::recipe::Cell;
 use crate::row::Inputs;
-use crate::words::text::hex;
-use crate::words::{Bytes, cache, files};
 
 /// Checksums of files from this size on are remembered between runs; smaller ones take no time.
 const REMEMBERED: u64 = 1 << 20;

@@ -2,10 +2,10 @@
 
 use super::Row;
 use crate::advise::{Rates, launching};
+use crate::common::DeviceId;
 use crate::device::Ceilings;
 use crate::measure::Measurement;
 use crate::recipe::Cell;
-use crate::words::DeviceId;
 
 /// From this share of the step on the device waits for its host.
 const WAITS: f64 = 0.8;

@@ -15,12 +15,12 @@ use sha2::{Digest, Sha256};
 pub use derived::{Bound, Derived, Floor, LeastCrossing, computations};
 pub use verified::Record;
 
+use crate::common::text::{hex, printable};
 pub use crate::device::{Ceilings, DeviceInfo};
+use crate::keys::Settings;
 use crate::measure::{Estimate, Measurement};
 use crate::ops::cost::Flops;
 use crate::recipe::{Cell, RecipeError};
-use crate::words::Settings;
-use crate::words::text::{hex, printable};
 
 /// Rises when a field changes its meaning or cells get a key. Rows of older formats are read, those of newer ones are not.
 pub const FORMAT: u32 = 7;
@@ -217,7 +217,7 @@ impl Row {
 
     /// Dotted settings of the cell.
     pub fn settings(&self) -> Settings {
-        crate::words::settings(&self.cell)
+        crate::keys::settings(&self.cell)
     }
 }
 

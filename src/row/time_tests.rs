@@ -7,11 +7,12 @@ use super::Row;
 use super::ceilings::highest;
 use super::estimate_tests::files;
 use crate::advise::{Rates, StepTime, step_time, with_launches};
+use crate::common::DeviceId;
 use crate::device::{Ceilings, Target};
+use crate::keys::Settings;
 use crate::ops::Level;
 use crate::recipe::{Cell, Recipe, Source};
 use crate::residence::Memory;
-use crate::words::{DeviceId, Settings};
 
 const DEVICE: DeviceId = DeviceId::Cuda(0);
 const GPUS: [&str; 2] = ["NVIDIA H100 80GB HBM3", "NVIDIA H200"];

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::files::write_whole;
+use crate::common::files::write_whole;
 
 const FILE: &str = "verify.json";
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::progress::{Label, Progress, ended, measured_elsewhere, preparing};
+use crate::common::streams::tell;
+use crate::common::text::on_terminal;
 use crate::row::{Row, Status};
 use crate::train::protocol::Advance;
-use crate::words::streams::tell;
-use crate::words::text::on_terminal;
 
 pub struct Bars {
     all: MultiProgress,

@@ -2,8 +2,8 @@
 
 use itertools::Itertools;
 
+use crate::common::text::and;
 use crate::row::Row;
-use crate::words::text::and;
 
 /// Hash of the sources and the profile of this program.
 pub const SOURCES: &str = env!("RUNNER_BUILD");

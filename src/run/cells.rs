@@ -21,10 +21,10 @@ use super::options::{Options, is_enough};
 use super::progress::{Label, Progress};
 use super::store::Store;
 use super::summary::Summary;
+use crate::common::DeviceId;
 use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
 use crate::row::{self, Environment, Row, Status};
-use crate::words::DeviceId;
 
 /// Everything that a run works with.
 pub struct Session<'a> {

@@ -6,8 +6,8 @@ use miette::{Result, miette};
 
 use super::row_files::read_rows;
 use super::store::{RECIPE, Store};
+use crate::common::streams::tell;
 use crate::recipe::Recipe;
-use crate::words::streams::tell;
 
 /// Refuses a folder that has the rows of another recipe and none of this one; says so where another report is replaced.
 ///

@@ -11,10 +11,10 @@ use time::format_description::well_known::Rfc3339;
 
 use super::build;
 use super::process::this_program;
+use crate::common::{Compute, DeviceId};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::recipe::Recipe;
 use crate::row::Environment;
-use crate::words::{Compute, DeviceId};
 
 /// How long the ceilings may take. They take a second, and on a GPU some more to load its libraries.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(120);

@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::again::TryAgain;
+use crate::common::DeviceId;
 use crate::device::DeviceInfo;
 use crate::measure::Measurement;
 use crate::recipe::Cell;
 use crate::row::Status;
 use crate::train::protocol::Advance;
-use crate::words::DeviceId;
 
 /// How a cell ended.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::Bytes;
     use crate::run::testing;
-    use crate::words::Bytes;
 
     #[test]
     fn the_limit_is_the_recipes_or_what_is_free() {

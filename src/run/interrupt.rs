@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-use crate::words::locked;
-use crate::words::streams::tell;
+use crate::common::locked;
+use crate::common::streams::tell;
 
 /// Exit code of an interrupted run, as shells have it: 128 + SIGINT.
 pub const EXIT_INTERRUPTED: u8 = 130;

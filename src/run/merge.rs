@@ -16,12 +16,12 @@ use super::progress::Label;
 use super::results::{recipe_of, resolve_graphs};
 use super::row_files::read_row;
 use super::store::{RECIPE, ROWS};
+use crate::common::files::write_whole;
+use crate::common::text::counted;
 use crate::device::trace;
 use crate::recipe::{Recipe, Source};
 use crate::row::Row;
 use crate::verify::Record;
-use crate::words::files::write_whole;
-use crate::words::text::counted;
 
 /// Name of the folder for results of several devices.
 const SEVERAL: &str = "merged";

@@ -20,8 +20,8 @@ use super::executor::{Executor, Job, Outcome};
 use super::ranks::{self, Process};
 use super::threads::THREADS;
 use super::verdict;
+use crate::common::files;
 use crate::train::protocol::{Advance, Request};
-use crate::words::files;
 use crate::world::Meeting;
 
 /// How glibc allocates in a cell: memory that a step frees serves the next step, in pages of 2 MiB. If it went back to the

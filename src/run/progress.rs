@@ -6,13 +6,13 @@ use itertools::Itertools;
 use rayon::prelude::*;
 
 use super::bars::Bars;
+use crate::common::Bytes;
+use crate::common::streams::tell;
+use crate::common::text;
 use crate::measure::{Loading, Samples};
 use crate::recipe::{Cell, Recipe, keys};
 use crate::row::Row;
 use crate::train::protocol::Advance;
-use crate::words::Bytes;
-use crate::words::streams::tell;
-use crate::words::text;
 
 /// The name of a cell for the user, and its work.
 #[derive(Clone, Debug, PartialEq)]

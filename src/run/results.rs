@@ -9,9 +9,9 @@ use miette::{Result, miette};
 
 use super::row_files::{Files, other_notices, read_rows};
 use super::store::{RECIPE, ROWS};
+use crate::common::DeviceId;
 use crate::recipe::{Cell, Recipe, Source, Train};
 use crate::row::Row;
-use crate::words::DeviceId;
 
 /// The recipe and rows of a results folder, as `runner report` and `runner compare` read them.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use miette::miette;
 use rayon::prelude::*;
 use serde_json::Value;
 
+use crate::common::files::regular;
+use crate::common::text::printable;
 use crate::row::{FORMAT, Row, Status};
-use crate::words::files::regular;
-use crate::words::text::printable;
 
 /// The files of a rows folder.
 #[derive(Default)]

@@ -17,12 +17,12 @@ use super::again::TryAgain;
 use super::claim::require_own;
 use super::results::Results;
 use super::row_files::{Files, move_aside, other_notices, read_row, read_rows};
+use crate::common::DeviceId;
+use crate::common::files::{remove_stale, write_whole};
 use crate::device::{DeviceInfo, trace};
 use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
 use crate::row::{Inputs, Row, Status, key};
-use crate::words::DeviceId;
-use crate::words::files::{remove_stale, write_whole};
 
 pub(super) const ROWS: &str = "rows";
 pub(super) const RECIPE: &str = "recipe.toml";

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::Value;
 
 use super::*;
+use crate::common::files::STALE;
 use crate::row::{FORMAT, Status};
 use crate::run::testing;
-use crate::words::files::STALE;
 
 fn open(root: &Path) -> Store {
     Store::open(root, &testing::recipe(), &testing::device()).unwrap()

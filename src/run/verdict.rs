@@ -10,11 +10,11 @@ use nix::sys::signal::Signal;
 
 use super::executor::Outcome;
 use super::ranks::Places;
+use crate::common::Bytes;
 use crate::device::LESS_MEMORY;
 use crate::recipe::Measure;
 use crate::row::Status;
 use crate::train::protocol::Event;
-use crate::words::Bytes;
 
 /// What is known of a process that has ended without a result.
 pub struct Ending<'a> {

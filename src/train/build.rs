@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Tensor};
 
 use super::feed::{Feed, Problems, TokenFeed};
+use crate::common::refusal::refuse;
 use crate::data::Share;
 use crate::device::{dtype, integers};
 use crate::model::families::Family;
@@ -14,7 +15,6 @@ use crate::parallel::Groups;
 use crate::params::source::Source;
 use crate::recipe::Cell;
 use crate::residence::{Placement, Sharding};
-use crate::words::refusal::refuse;
 
 /// A network that a cell trains.
 pub trait Build: Network {

@@ -10,13 +10,13 @@ use super::saving::States;
 use super::step::share;
 use super::steps::Run;
 use super::training::Training;
+use crate::common::DeviceId;
+use crate::common::refusal::refuse;
 use crate::measure::{Crossing, Loading, Measured, Measurement, Stop, diverged};
 use crate::model::{Kind, on_model};
 use crate::parallel::Groups;
 use crate::params::save::Saved;
 use crate::recipe::{Cell, Folders};
-use crate::words::DeviceId;
-use crate::words::refusal::refuse;
 use crate::world::{Traffic, World};
 
 /// Steps for whose numbers there is room before memory is counted. A longer run, such as one that its time limit ends, makes

@@ -10,12 +10,12 @@ use burn::tensor::Tensor;
 use super::build::Build;
 use super::step::share;
 use super::training::Training;
+use crate::common::locked;
 use crate::model::{Kind, on_model};
 use crate::parallel::Groups;
 use crate::params::named::Named;
 use crate::recipe::Cell;
 use crate::residence::Movement;
-use crate::words::locked;
 use crate::world::World;
 
 /// Every weight before the first step and after the last, and the loss of each step.

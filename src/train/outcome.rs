@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::common::DeviceId;
 use crate::device::cuda::nccl;
 use crate::measure::{FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
 use crate::recipe::Cell;
 use crate::train::training::Results;
-use crate::words::DeviceId;
 
 /// The outcome of a cell's training.
 pub struct Outcome {

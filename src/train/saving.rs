@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::build::Build;
 use super::feed::Feed;
 use super::training::{Standing, Training};
+use crate::common::files::{remove_folder, remove_unfinished, write_folder};
 use crate::measure::Measured;
 use crate::optim::Kept;
 use crate::params::save::WEIGHTS;
@@ -22,7 +23,6 @@ use crate::params::weights::TensorFile;
 use crate::recipe::{Cell, Folders};
 use crate::row::contents::Contents;
 use crate::row::key;
-use crate::words::files::{remove_folder, remove_unfinished, write_folder};
 
 const PROGRESS: &str = "progress.toml";
 const OPTIMIZER: &str = "optimizer.bin";

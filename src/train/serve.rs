@@ -10,12 +10,12 @@ use nix::unistd::Pid;
 
 use super::protocol::{Advance, Event, Request};
 use super::train;
+use crate::common::refusal::{Refusal, message};
+use crate::common::streams::tell;
+use crate::common::{DeviceId, files};
 use crate::device::{self, Target};
 use crate::measure::{Stop, process};
 use crate::recipe::Cell;
-use crate::words::refusal::{Refusal, message};
-use crate::words::streams::tell;
-use crate::words::{DeviceId, files};
 use crate::world::{Failure, World};
 
 /// As the main thread of a Linux program has.
@@ -144,7 +144,7 @@ fn end_with_the_runner() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::refusal::refuse;
+    use crate::common::refusal::refuse;
 
     fn reason(work: fn()) -> String {
         match ended_by(catch_unwind(work).expect_err("it panics")) {

@@ -8,6 +8,7 @@ mod update;
 use burn::tensor::{DType, Gradients, Tensor};
 
 use super::build::{Build, placement, sharding};
+use crate::common::DeviceId;
 use crate::data::Share;
 use crate::device::drawing;
 use crate::measure::Phase;
@@ -21,7 +22,6 @@ use crate::parallel::{Division, Groups, Replicas, Stages, TensorRanks};
 use crate::precision::GradScaler;
 use crate::recipe::{Cell, Clip, Mode, Train};
 use crate::residence::Residence;
-use crate::words::DeviceId;
 use crate::world::ProcessGroup;
 pub use phase_end::{End, PhaseEnd};
 use recorded::Recording;

@@ -9,12 +9,12 @@ use super::clock::Clock;
 use super::saving::{BUILD, Progress, State, States, unwritten};
 use super::step::PhaseEnd;
 use super::training::{Shares, Training};
+use crate::common::files::write_folder;
+use crate::common::refusal::refuse;
 use crate::measure::{Load, Loading, Meter, Stop};
 use crate::params::save::{Saved, check_free};
 use crate::precision::collapse;
 use crate::recipe::{Cell, Folders};
-use crate::words::files::write_folder;
-use crate::words::refusal::refuse;
 use crate::world::{Traffic, World};
 
 /// The steps of a prepared cell.

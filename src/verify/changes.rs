@@ -2,8 +2,8 @@
 
 use super::check::{Comparison, Difference, ROUNDING_LEVEL};
 use super::{Golden, Kind, ReferenceTensor};
+use crate::common::Compute;
 use crate::params::named::Named;
-use crate::words::Compute;
 
 /// The values of this name.
 pub fn find<'n>(values: &'n Named, name: &str) -> Option<&'n [f64]> {

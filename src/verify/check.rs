@@ -2,8 +2,8 @@
 
 use super::tolerance::{Tolerance, tolerance};
 use super::{Kind, ReferenceTensor};
+use crate::common::{Compute, DeviceId};
 use crate::recipe::Cell;
-use crate::words::{Compute, DeviceId};
 
 /// What became of one quantity.
 #[derive(Clone, Debug)]

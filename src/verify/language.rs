@@ -13,6 +13,7 @@ use super::reference::{CONTINUATION, Reference};
 use super::settings::{Variant, as_source, quoted, variants};
 use super::updates::{self, Observed, STEPS};
 use super::{Check, Golden, Kind, Options, Outcome, ReferenceTensor, Tolerance};
+use crate::common::Compute;
 use crate::model::config::{LanguageModel, from_hugging_face};
 use crate::model::families::Family;
 use crate::model::generate::{Choice, Request, generate};
@@ -24,7 +25,6 @@ use crate::params::table::Tuning;
 use crate::params::weights::Weights;
 use crate::recipe::{Cell, Recipe};
 use crate::train::{Feed, Training};
-use crate::words::Compute;
 
 /// Settings under which at least logits, loss and gradients are the reference's.
 const VERIFIED: [&str; 11] = [

@@ -18,9 +18,9 @@ use std::path::Path;
 use itertools::Itertools;
 use miette::{Result, miette};
 
+use crate::common::refusal::{Refusal, unless_refused};
 use crate::recipe::Setting;
 pub use crate::row::Record;
-use crate::words::refusal::{Refusal, unless_refused};
 pub use check::{Check, Difference, Outcome, count};
 pub use golden::{Golden, ReferenceTensor};
 pub use table::{passes, table};

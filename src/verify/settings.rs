@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use itertools::Itertools;
 use miette::{Result, miette};
 
+use crate::common::text;
+use crate::keys::is_within;
 use crate::recipe::{Cell, Recipe, Setting, Source};
-use crate::words::{is_within, text};
 
 /// A cell to verify, and what sets it apart from the others.
 pub struct Variant {

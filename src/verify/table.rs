@@ -2,7 +2,7 @@
 
 use super::check::count;
 use super::check::{Check, Outcome};
-use crate::words::text;
+use crate::common::text;
 
 /// Whether something was compared and nothing is wrong.
 pub fn passes(checks: &[Check]) -> bool {

@@ -1,7 +1,7 @@
 //! The one table of tolerances, by quantity and precision.
 
 use super::Kind;
-use crate::words::{Compute, DeviceId};
+use crate::common::{Compute, DeviceId};
 
 /// What a comparison allows.
 #[derive(Clone, Copy, Debug, PartialEq)]

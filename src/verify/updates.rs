@@ -2,11 +2,11 @@
 
 use burn::tensor::Tensor;
 
+use crate::common::Compute;
 use crate::optim::{AdamW, OptimizerConfig};
 use crate::params::named::Named;
 use crate::recipe::Cell;
 use crate::train::{BeforeUpdate, Build, End, Training};
-use crate::words::Compute;
 
 /// Updates of a reference.
 pub const STEPS: usize = 3;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use super::stream::Stream;
-use crate::words::text::hex;
+use crate::common::text::hex;
 
 /// Bytes of a key, of a random number and of a proof.
 const BYTES: usize = 32;

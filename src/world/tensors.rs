@@ -8,9 +8,9 @@ use bytemuck::Pod;
 use itertools::Itertools;
 
 use super::group::{ProcessGroup, Ticket};
+use crate::common::DeviceId;
 use crate::device::cuda::nccl::Collective;
 use crate::device::cuda::{Collectives, Mark, Pending, buffer, copied, put, tensor};
-use crate::words::DeviceId;
 
 /// A flat tensor on its way.
 #[must_use]

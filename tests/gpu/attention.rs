@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use runner::common::{Compute, DeviceId};
 use runner::device::Feature;
 use runner::ops::Ops;
 use runner::ops::attention::{Buckets, Grain, Heads, Mask, Packing, Way, attention, attention_packed, path};
 use runner::ops::dense::Arithmetic;
 use runner::recipe::{Recipe, Source};
 use runner::train::train;
-use runner::words::{Compute, DeviceId};
 
 use crate::reference::{float, random};
 use crate::{Checks, lacks, on_gpu};

@@ -2,10 +2,10 @@
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use itertools::Itertools;
+use runner::common::DeviceId;
 use runner::optim::{
     Adafactor, AdamW, AdamW8bit, AdamWBf16, OptimizerConfig, Pending, Rule, State, StepSize,
 };
-use runner::words::DeviceId;
 
 use crate::{Checks, on_gpu};
 

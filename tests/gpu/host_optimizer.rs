@@ -5,10 +5,10 @@ use std::path::Path;
 
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
+use runner::common::DeviceId;
 use runner::measure::alloc::Room;
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
 use runner::verify::{self, Check};
-use runner::words::DeviceId;
 
 use crate::on_gpu;
 

@@ -1,6 +1,7 @@
 //! Layers that share kernels and products on CUDA against the same layers one by one.
 
 use burn::tensor::{DType, FloatDType, Tensor};
+use runner::common::Compute;
 use runner::device::cuda::Gpu;
 use runner::ops::checkpoint::differentiate;
 use runner::ops::dense::{
@@ -11,7 +12,6 @@ use runner::ops::norm::norm;
 use runner::ops::residual::{residual, residual_in_product};
 use runner::ops::swiglu::swiglu_onto;
 use runner::ops::{Level, Operator};
-use runner::words::Compute;
 
 use crate::reference::{TYPES, error, random};
 use crate::{Checks, on_gpu};

@@ -1,7 +1,7 @@
 //! Batches on their way to the device.
 
 use burn::tensor::{DType, Tensor};
-use runner::words::DeviceId;
+use runner::common::DeviceId;
 
 use crate::on_gpu;
 

@@ -1,10 +1,10 @@
 //! Dropout and the linear layer with a low-rank adapter, against the CPU.
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
+use runner::common::{Compute, DeviceId};
 use runner::ops::dense::{Arithmetic, Layer, Weight, WeightLayout};
 use runner::ops::dropout::Dropout;
 use runner::ops::lora::{LoraLayer, LowRank, lies_side_by_side, lora, lora_side_by_side};
-use runner::words::{Compute, DeviceId};
 
 use crate::{Checks, on_gpu};
 

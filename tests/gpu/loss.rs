@@ -2,11 +2,11 @@
 //! gradients against float64.
 
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use runner::common::Compute;
 use runner::device::cuda::{Event, Gpu, PeakObservation, Usage};
 use runner::ops::Operator;
 use runner::ops::cross_entropy::linear_cross_entropy;
 use runner::ops::dense::Arithmetic;
-use runner::words::Compute;
 
 use crate::reference::{median, random};
 use crate::{Checks, on_gpu};

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use runner::common::{Compute, DeviceId};
 use runner::model::config::from_hugging_face;
 use runner::model::families::Qwen2;
 use runner::model::language::{Computation, Tokens};
@@ -14,7 +15,6 @@ use runner::optim::OptimizerConfig;
 use runner::params::table::Tuning;
 use runner::residence::{Offload, Overlap, Placement, Residence, ResidentBlocks, Strategy};
 use runner::train::RefillsEarly;
-use runner::words::{Compute, DeviceId};
 
 use crate::on_gpu;
 use crate::reference::host;

@@ -1,11 +1,11 @@
 //! SwiGLU: gradients against the CPU, and the memory of a long loop.
 
 use burn::tensor::{DType, Device, Tensor};
+use runner::common::Compute;
 use runner::device::cuda::Usage;
 use runner::ops::dense::{Arithmetic, WeightLayout};
 use runner::ops::swiglu::swiglu;
 use runner::ops::{Level, Operator};
-use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::{TYPES, error, float, host, random, tolerance};

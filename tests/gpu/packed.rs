@@ -1,10 +1,10 @@
 //! Weights of 4 bits: the numbers of their codes, and a linear layer of them with an adapter, against the CPU.
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
+use runner::common::{Compute, DeviceId};
 use runner::ops::dense::{Arithmetic, Layer, Weight, WeightLayout};
 use runner::ops::lora::{LowRank, lora};
 use runner::ops::nf4;
-use runner::words::{Compute, DeviceId};
 
 use crate::on_gpu;
 

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{DType, Device, Tensor};
+use runner::common::{Compute, DeviceId};
 use runner::ops::autocast::autocast;
 use runner::ops::dense::{Arithmetic, WeightLayout, dense};
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, Sgd, StepSize};
 use runner::precision::{DynamicGradScaler, GradScaler, ScalerConfig};
-use runner::words::{Compute, DeviceId};
 
 use crate::on_gpu;
 use crate::reference::{error, host, on, random, tolerance};

@@ -1,9 +1,9 @@
 //! Matrix products: every layout and type against f64, and why they are not Burn's own.
 
 use burn::tensor::{DType, Tensor};
+use runner::common::Compute;
 use runner::device::cuda::{Fp32Math, Operand, Output, matmul, matmul_bias};
 use runner::device::dtype;
-use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::TYPES;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use burn::tensor::{DType, Distribution, Tensor};
+use runner::common::Compute;
 use runner::device::Feature;
 use runner::device::cuda::Recording;
 use runner::device::trace::{ActivityKind, Profile, read_chrome_trace};
@@ -15,7 +16,6 @@ use runner::ops::swiglu::swiglu;
 use runner::ops::{Level, Operator};
 use runner::recipe::{Recipe, Source};
 use runner::train::train;
-use runner::words::Compute;
 
 use crate::{lacks, on_gpu};
 

@@ -2,8 +2,8 @@
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use burn_cubecl::tensor::CubeTensor;
+use runner::common::Compute;
 use runner::device::cuda;
-use runner::words::Compute;
 
 pub const TYPES: [Compute; 4] = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
 

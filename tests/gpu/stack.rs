@@ -1,12 +1,12 @@
 //! [`Stack`]: SwiGLU layers in a row.
 
 use burn::tensor::{Distribution, Tensor};
+use runner::common::Compute;
 use runner::device::cuda::Gpu;
 use runner::device::dtype;
 use runner::ops::dense::{Arithmetic, WeightLayout};
 use runner::ops::swiglu::swiglu;
 use runner::ops::{Level, Operator};
-use runner::words::Compute;
 
 /// A stack of SwiGLU layers with its own weights, as the study's.
 pub struct Stack {

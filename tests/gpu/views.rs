@@ -3,10 +3,10 @@
 
 use burn::tensor::{DType, Shape, Tensor};
 use burn_cubecl::tensor::CubeTensor;
+use runner::common::Compute;
 use runner::device::cuda::{Fp32Math, Gpu, Operand, Output, Recording, View, buffer, matmul, matmul_bias};
 use runner::device::dtype;
 use runner::device::trace::ActivityKind;
-use runner::words::Compute;
 
 use crate::reference::TYPES;
 use crate::reference::{error, host, on, primitive, product, random, tensor, tolerance};

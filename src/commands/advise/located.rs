@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::AdviseArgs;
 use crate::advise::Limits;
+use crate::common::Bytes;
+use crate::common::text::argument;
 use crate::recipe::{Cell, Recipe, Setting, Source, without_nulls};
-use crate::words::Bytes;
-use crate::words::text::argument;
 
 /// A recipe with a plan within limits as one of its cells.
 pub struct Located {

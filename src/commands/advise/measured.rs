@@ -7,11 +7,11 @@ use super::AdviseArgs;
 use super::located::Located;
 use crate::advise::{Limits, Plan};
 use crate::commands::run::run_cells;
+use crate::common::Bytes;
+use crate::common::text::{ratio, seconds, table};
 use crate::recipe::Cell;
 use crate::row::Row;
 use crate::run::{Options, ProcessExecutor, Store};
-use crate::words::Bytes;
-use crate::words::text::{ratio, seconds, table};
 
 /// The table of the plans as measured.
 ///

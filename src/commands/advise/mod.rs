@@ -13,11 +13,11 @@ use miette::{IntoDiagnostic, Result, miette};
 use self::located::Located;
 use super::CheckArgs;
 use crate::advise::{AXES, Limits, Plan, Rates, advise, keeps, precisions, with_optimizer};
+use crate::common::streams::print;
+use crate::common::{Bytes, Compute};
 use crate::device::{Capability, Feature, Target};
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::Options;
-use crate::words::streams::print;
-use crate::words::{Bytes, Compute};
 
 #[derive(Debug, Args)]
 pub struct AdviseArgs {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use miette::Result;
 
 use crate::advise::{Advice, Limits, Plan, is_unscaled};
+use crate::common::Bytes;
+use crate::common::text::{rate, seconds, table, value};
 use crate::ops::Level;
 use crate::precision::ScalerConfig;
 use crate::recipe::Cell;
 use crate::residence::{Memory, ResidentBlocks, Strategy};
-use crate::words::Bytes;
-use crate::words::text::{rate, seconds, table, value};
 
 /// Where the device is only described.
 const UNTIMED: &str = "no times: they need the device; `runner advise` without --for on its machine measures its rates and orders by \

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use crate::common::text::printable;
 use crate::params::companions::GENERATION;
-use crate::words::text::printable;
 
 /// Keys that choose among drawn tokens, with what transformers takes for an absent one. They count with `do_sample` alone.
 const DRAWING: [(&str, f64); 4] = [("temperature", 1.0), ("top_k", 50.0), ("top_p", 1.0), ("typical_p", 1.0)];

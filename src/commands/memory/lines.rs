@@ -2,9 +2,9 @@
 
 use strum::{IntoStaticStr, VariantArray};
 
+use crate::common::text::{grouped, significant, value};
 use crate::model::Account;
 use crate::recipe::Cell;
-use crate::words::text::{grouped, significant, value};
 
 /// What holds memory. The first six are on the device; all but the context make up the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]

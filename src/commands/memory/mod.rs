@@ -12,14 +12,14 @@ use strum::VariantArray;
 use self::lines::{Class, Line, Unit, lines};
 use crate::commands::CheckArgs;
 use crate::commands::plan::short;
+use crate::common::text::{grouped, table};
 use crate::device::Target;
+use crate::keys::Settings;
 use crate::measure::MemoryUse;
 use crate::model::Account;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::row::Row;
 use crate::run::{Options, Store, memory_limit};
-use crate::words::Settings;
-use crate::words::text::{grouped, table};
 
 #[derive(Debug, Args)]
 pub struct MemoryArgs {

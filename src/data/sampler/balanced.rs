@@ -6,9 +6,9 @@
 //! does not depend on the size of the data set.
 
 use super::{Epoch, Method, Rows, SamplingPlan};
-use crate::words::section::section;
-use crate::words::values::COUNT_OR_ZERO;
-use crate::words::{Key, Section};
+use crate::keys::section::section;
+use crate::keys::values::COUNT_OR_ZERO;
+use crate::keys::{Key, Section};
 use rand::Rng;
 
 section! {

@@ -3,8 +3,8 @@
 use std::iter::from_fn;
 
 use super::{Epoch, Method, Rows, SamplingPlan, shuffled};
-use crate::words::Section;
-use crate::words::section::section;
+use crate::keys::Section;
+use crate::keys::section::section;
 
 section! {
     /// No samples: all text joined and cut into blocks of `train.seq_len` tokens.

@@ -8,10 +8,10 @@ use super::packed::Packed;
 use super::shuffled::{Padded, Standard};
 use super::{Method, Rows};
 use crate::data::samples::{SampleUnit, Tokenize};
-use crate::words::key::DefaultValue::{Depends, Whole, Word};
-use crate::words::section::{kinds, section};
-use crate::words::values::{COUNT, Values};
-use crate::words::{Key, Rule, Section};
+use crate::keys::key::DefaultValue::{Depends, Whole, Word};
+use crate::keys::section::{kinds, section};
+use crate::keys::values::{COUNT, Values};
+use crate::keys::{Key, Rule, Section};
 
 /// Most loader threads, and most batches that one of them has ready: a channel has room for all from the start.
 const MOST: i64 = 256;

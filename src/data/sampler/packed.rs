@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Epoch, Method, Rows, SamplingPlan, shuffled};
-use crate::words::key::DefaultValue::Word;
-use crate::words::section::section;
-use crate::words::values::Values;
-use crate::words::{Key, Section};
+use crate::keys::key::DefaultValue::Word;
+use crate::keys::section::section;
+use crate::keys::values::Values;
+use crate::keys::{Key, Section};
 
 section! {
     /// Random samples joined into one sequence of `train.batch_size` x `train.seq_len` tokens.

@@ -2,8 +2,8 @@
 //! [`collate`](crate::data::collate) fills them up.
 
 use super::{Epoch, Method, Rows, SamplingPlan, shuffled};
-use crate::words::Section;
-use crate::words::section::section;
+use crate::keys::Section;
+use crate::keys::section::section;
 
 section! {
     /// Random samples, each filled up to `train.seq_len`.

@@ -11,9 +11,9 @@ use super::answer::expected;
 use super::{Method, Problems};
 use crate::data::json_lines::{Record, records};
 use crate::data::{DataError, Prompted};
-use crate::words::section::section;
-use crate::words::values::Values;
-use crate::words::{Key, Section};
+use crate::keys::section::section;
+use crate::keys::values::Values;
+use crate::keys::{Key, Section};
 
 /// The files of the data set.
 const TRAIN: &str = "train.jsonl";

@@ -18,10 +18,10 @@ pub use sums::{LastLine, Sums};
 pub use topics::{Learn, Topics};
 
 use super::{DataError, Prompted, Split};
-use crate::words::key::DefaultValue::{Nothing, Whole};
-use crate::words::section::{kinds, section};
-use crate::words::values::{COUNT, COUNT_OR_ZERO, Values};
-use crate::words::{Key, Rule, Section};
+use crate::keys::key::DefaultValue::{Nothing, Whole};
+use crate::keys::section::{kinds, section};
+use crate::keys::values::{COUNT, COUNT_OR_ZERO, Values};
+use crate::keys::{Key, Rule, Section};
 
 section! {
     /// Problems with answers, which `data.corpus = "task"` trains on: a question is given, and its answer is learned.

@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 
 use super::{Method, Problems};
 use crate::data::{DataError, Prompted, Split};
-use crate::words::key::DefaultValue::{Whole, Word};
-use crate::words::section::section;
-use crate::words::values::Values;
-use crate::words::{Key, Section};
+use crate::keys::key::DefaultValue::{Whole, Word};
+use crate::keys::section::section;
+use crate::keys::values::Values;
+use crate::keys::{Key, Section};
 
 /// Most problems of the training split; each of the others has an eighteenth of it: 90/5/5.
 const MOST: usize = 9000;

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Method, Problems};
 use crate::data::{DataError, Prompted, random_stream};
-use crate::words::key::DefaultValue::{Whole, Word};
-use crate::words::section::section;
-use crate::words::values::{COUNT, Values};
-use crate::words::{Key, Section};
+use crate::keys::key::DefaultValue::{Whole, Word};
+use crate::keys::section::section;
+use crate::keys::values::{COUNT, Values};
+use crate::keys::{Key, Section};
 
 /// Words of a topic, of which half are known to the classifier's training, and words of every topic.
 const WORDS: usize = 16;

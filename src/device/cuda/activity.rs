@@ -12,8 +12,8 @@ use cudarc::driver::sys::{self, CUcontext};
 
 use super::scopes::Scopes;
 use super::{Gpu, stream};
+use crate::common::locked;
 use crate::device::trace::{Activity, ActivityKind, HOST, Mark, follow, follow_host_work, take_host_work};
-use crate::words::locked;
 
 static RECORDED: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 /// Whether a recording runs; marks are noted only then.

@@ -20,7 +20,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::block::Block;
 use super::driver;
-use crate::words::{cache, locked};
+use crate::common::{cache, locked};
 use descriptors::{Algorithm, Descriptors};
 pub use problem::{Addresses, Epilogue, Fp32Math, Layout, Problem};
 use remembered::Remembered;

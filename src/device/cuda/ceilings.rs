@@ -10,8 +10,8 @@ use cudarc::driver::sys;
 use super::Fp32Math;
 use super::block::Block;
 use super::{CudaStore, Event, Gpu, Operand, Output, PinnedArena, buffer, capability, matmul};
+use crate::common::Compute;
 use crate::device::{BlockStore, Buffers, Ceilings, Feature, HostMemory, Side, StoreSize, dtype};
-use crate::words::Compute;
 
 /// Side of the square matrices whose product is timed: 2·8192³ = 1.1 TFLOP, milliseconds on the
 /// fastest GPU in bf16, and far more than one wave of blocks.

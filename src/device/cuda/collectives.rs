@@ -30,7 +30,7 @@ pub use self::pending::Pending;
 use self::serve::{Job, Place, State, serve};
 use super::nccl::Collective;
 use super::{Event, Gpu, Later, Mark, buffer, writable};
-use crate::words::locked;
+use crate::common::locked;
 
 /// How long an end waits for the thread: for NCCL to give its memory back.
 const GRACE: Duration = Duration::from_secs(2);

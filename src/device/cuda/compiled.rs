@@ -7,8 +7,8 @@ use cudarc::nvrtc::sys;
 use sha2::{Digest, Sha256};
 
 use super::program::Source;
-use crate::words::cache;
-use crate::words::text::hex;
+use crate::common::cache;
+use crate::common::text::hex;
 
 /// The compiled kernels of a source.
 pub struct Compiled {

@@ -48,8 +48,8 @@ use cubecl_runtime::runtime::Runtime;
 use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 
 use super::{DeviceInfo, LESS_MEMORY};
-use crate::words::refusal::refuse;
-use crate::words::{Bytes, locked};
+use crate::common::refusal::refuse;
+use crate::common::{Bytes, locked};
 
 pub use activity::Recording;
 pub use blas::{Fp32Math, TuningAllowed};
@@ -99,7 +99,7 @@ impl Gpu {
     /// The device `ordinal`, opened on first use.
     ///
     /// # Panics
-    /// When there is no such device or the driver refuses it; with a [`Refusal`](crate::words::refusal::Refusal) where
+    /// When there is no such device or the driver refuses it; with a [`Refusal`](crate::common::refusal::Refusal) where
     /// [`libraries::require`] says what is missing.
     pub fn open(ordinal: usize) -> &'static Self {
         static OPEN: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());

@@ -1,7 +1,7 @@
 //! Page-locked host memory: only this does a copy engine read and write at full rate and without a copy in between.
 
+use crate::common::Bytes;
 use crate::measure::process::{self, Resident};
-use crate::words::Bytes;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -14,8 +14,8 @@ use cudarc::nvrtc::{result as nvrtc, sys};
 
 use super::compiled::Compiled;
 use super::{Gpu, capability, driver};
+use crate::common::locked;
 use crate::device::Capability;
-use crate::words::locked;
 
 /// What NVRTC compiles.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use cudarc::cupti::sys as cupti;
 
 use super::Gpu;
+use crate::common::locked;
 use crate::device::trace::Follower;
-use crate::words::locked;
 
 /// The kind of our ids; other programs may use the others.
 const KIND: cupti::CUpti_ExternalCorrelationKind =

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::driver::Context;
 use super::{Address, Server};
-use crate::words::refusal::message;
+use crate::common::refusal::message;
 
 /// Streams announced so far, as addresses, and the threads that made them.
 static ANNOUNCED: Mutex<Vec<(ThreadId, usize)>> = Mutex::new(Vec::new());

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Activity, ActivityKind};
-use crate::words::Bytes;
+use crate::common::Bytes;
 
 /// The folder of the traces in a results folder.
 pub const FOLDER: &str = "traces";

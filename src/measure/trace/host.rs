@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::scope::{Follower, follow};
 use super::{Activity, ActivityKind, Mark};
-use crate::words::locked;
+use crate::common::locked;
 
 /// Recordings of a process wait for each other.
 static TURN: Mutex<()> = Mutex::new(());

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::words::locked;
+use crate::common::locked;
 
 /// Start and end of each; `None` while nothing is recorded.
 static NOTED: Mutex<Option<Vec<(Instant, Instant)>>> = Mutex::new(None);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::words::locked;
+use crate::common::locked;
 
 /// Receives the scopes of a recording, in the order in which work is issued.
 pub trait Follower: Send + Sync {

@@ -5,12 +5,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::ConfigFile;
+use crate::keys::key::DefaultValue;
+use crate::keys::values::{COUNT_OR_ZERO, POSITIVE, Values};
+use crate::keys::{Key, Section};
 use crate::model::Model;
 use crate::model::families::Family;
 use crate::params::source::DEVIATION;
-use crate::words::key::DefaultValue;
-use crate::words::values::{COUNT_OR_ZERO, POSITIVE, Values};
-use crate::words::{Key, Section};
 
 /// The keys of every language model.
 pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(

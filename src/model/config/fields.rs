@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::ConfigFile;
+use crate::common::text::printable;
 use crate::model::families::Family;
-use crate::words::text::printable;
 
 /// Rates of the model's own dropout, which changes training alone.
 pub const DROPOUT: [&str; 6] =

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 
 use super::Common;
 use super::section::{Dimension, complete, keys_of, present};
+use crate::common::text::without_mark;
+use crate::keys::Key;
 use crate::model::Model;
 use crate::model::families::Family;
 use crate::params::save::{MARK, RUNNER};
 use crate::params::weights::found;
-use crate::words::Key;
-use crate::words::text::without_mark;
 
 /// The model that a folder of weights holds.
 ///

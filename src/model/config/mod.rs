@@ -57,8 +57,8 @@ macro_rules! dimensions {
         }
 
         impl $keys {
-            const KEYS: &'static [$crate::words::Key] = &[$(
-                $is.named(stringify!($key), $crate::words::section::first_paragraph!([] $(#[$($doc)*])*)),
+            const KEYS: &'static [$crate::keys::Key] = &[$(
+                $is.named(stringify!($key), $crate::keys::section::first_paragraph!([] $(#[$($doc)*])*)),
             )*];
             const IN_FILE: &'static [&'static str] = &[$( $in_file, )*];
         }

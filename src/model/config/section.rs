@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Common, ConfigFile};
+use crate::common::{DeviceId, locked};
+use crate::keys::values::Values;
+use crate::keys::{Key, nearest};
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
 use crate::model::{Kind, Operators, Parts};
@@ -24,8 +27,6 @@ use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::params::tuning::LinearLayer;
 use crate::params::weights::Weights;
 use crate::residence::{Placement, Sharding};
-use crate::words::values::Values;
-use crate::words::{DeviceId, Key, locked, nearest};
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.

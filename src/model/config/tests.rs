@@ -6,6 +6,7 @@ use burn::tensor::DType;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::common::{Compute, DeviceId};
 use crate::device::drawing;
 use crate::model::families::{Gpt2, Llama, Qwen2};
 use crate::model::language::Computation;
@@ -14,7 +15,6 @@ use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
 use crate::params::named::value;
 use crate::params::table::Tuning;
-use crate::words::{Compute, DeviceId};
 
 fn parse(text: &str) -> Result<Model, String> {
     toml::from_str(text).map_err(|e| e.message().to_string())

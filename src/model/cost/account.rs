@@ -1,10 +1,10 @@
 //! [`Account`]: what holds a step's memory at its highest moment, part by part. The estimate is its sum by class.
 
 use super::{Operators, Workload};
+use crate::common::DeviceId;
 use crate::measure::{Estimate, Phase};
 use crate::ops::cost::Moment;
 use crate::residence::{HostBytes, Memory, Shard, SlotBytes};
-use crate::words::DeviceId;
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,12 +1,12 @@
 //! [`Workload`]: what a step's memory and arithmetic depend on besides the network.
 
+use crate::common::DeviceId;
 use crate::device::Capability;
 use crate::ops::cost::{Setting, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
 use crate::residence::{Offload, Shard, ShardSizes};
-use crate::words::DeviceId;
 
 /// What a step of a network works on, and how.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Family;
+use crate::keys::Section;
+use crate::keys::key::DefaultValue::{Depends, Number, Whole, Word};
+use crate::keys::values::{COUNT, LAYERS, POSITIVE, Values};
 use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, adds_residual, linear_cost};
 use crate::model::language::{Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend};
@@ -17,9 +20,6 @@ use crate::ops::gelu;
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
-use crate::words::Section;
-use crate::words::key::DefaultValue::{Depends, Number, Whole, Word};
-use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
 
 dimensions! {
     /// Dimensions of a GPT-2 decoder.

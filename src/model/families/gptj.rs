@@ -6,6 +6,9 @@ use burn::tensor::Tensor;
 use serde_json::{Map, Value, json};
 
 use super::Family;
+use crate::keys::Section;
+use crate::keys::key::DefaultValue::{Depends, Number, Whole};
+use crate::keys::values::{COUNT, LAYERS, POSITIVE};
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, adds_residual, linear_cost};
 use crate::model::language::{Block, Context, LayerCache, Outline, Positions, RotaryAttention, RotarySizes};
@@ -17,9 +20,6 @@ use crate::ops::tensor_parallel::sum_cost;
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
-use crate::words::Section;
-use crate::words::key::DefaultValue::{Depends, Number, Whole};
-use crate::words::values::{COUNT, LAYERS, POSITIVE};
 
 dimensions! {
     /// Dimensions of a GPT-J decoder.

@@ -10,6 +10,9 @@ use serde_json::{Map, Value, json};
 use mlp::Mlp;
 
 use super::Family;
+use crate::keys::key::DefaultValue::{Depends, Number};
+use crate::keys::values::{COUNT, LAYERS, POSITIVE, Values};
+use crate::keys::{Key, Section};
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, adds_residual, linear_cost};
 use crate::model::language::{
@@ -21,9 +24,6 @@ use crate::ops::rope::Pairs;
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
-use crate::words::key::DefaultValue::{Depends, Number};
-use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
-use crate::words::{Key, Section};
 
 dimensions! {
     /// Dimensions of a Llama-like decoder.

@@ -16,10 +16,10 @@ pub use llama::{Llama, LlamaConfig, Qwen2};
 
 use super::config::ConfigFile;
 use super::language::{Block, Outline};
+use crate::keys::Section;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::params::table::Tuning;
-use crate::words::Section;
 
 /// A kind of language model.
 pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use burn::tensor::{DType, Tensor};
 
 use super::Computation;
+use crate::common::{Compute, DeviceId};
 use crate::data::Collated;
 use crate::device::drawing;
 use crate::model::config::from_hugging_face;
@@ -21,7 +22,6 @@ use crate::params::table::{Group, Tuning};
 use crate::params::tuning::{Bottleneck, Lora, Masks, Matrix, Method};
 use crate::residence::{Offload, Overlap, Placement, Residence, Strategy};
 use crate::train::on_device;
-use crate::words::{Compute, DeviceId};
 
 /// y + xA with A = 0 before training.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Gradients, Tensor};
 
 use super::Computation;
+use crate::common::{Compute, DeviceId};
 use crate::data::Collated;
 use crate::model::config::from_hugging_face;
 use crate::model::families::{Family, Gpt2, Qwen2};
@@ -18,7 +19,6 @@ use crate::params::named::Named;
 use crate::params::table::{Group, Table, Tuning, id};
 use crate::residence::{Memory, Offload, Overlap, Placement, Residence, ResidentBlocks, Strategy};
 use crate::train::on_device;
-use crate::words::{Compute, DeviceId};
 
 /// Whether a parameter is trained.
 type Rule = fn(&str, Group) -> bool;

@@ -91,8 +91,8 @@ fn a_block_fits_its_bytes_and_is_worth_its_launches() {
 /// Without fused kernels the blocks run, and a row says so.
 #[test]
 fn the_path_follows_the_recipe_and_the_device() {
+    use crate::common::{Compute, DeviceId};
     use crate::ops::{Operator, Ops};
-    use crate::words::{Compute, DeviceId};
 
     let blocks = Ops { fused_attention: false, ..Ops::default() };
     let plain = Ops { attention: Operator::Plain, ..Ops::default() };
@@ -110,11 +110,11 @@ fn the_path_follows_the_recipe_and_the_device() {
 #[test]
 fn the_fused_kernels_cost_by_hand() {
     use super::{HeadSizes, cost};
+    use crate::common::Compute;
+    use crate::common::DeviceId;
     use crate::device::Capability;
     use crate::ops::cost::{Setting, Trained};
     use crate::ops::{Level, Ops};
-    use crate::words::Compute;
-    use crate::words::DeviceId;
 
     let setting = Setting {
         device: DeviceId::Cuda(0),

@@ -2,9 +2,9 @@
 
 use cpu_kernels::nf4::Packing;
 
+use crate::common::{Compute, DeviceId};
 use crate::device::Capability;
 use crate::ops::{Level, Ops};
-use crate::words::{Compute, DeviceId};
 
 /// Which parameters of operators are trained; those of adapters always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

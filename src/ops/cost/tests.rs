@@ -1,9 +1,9 @@
 //! Costs of what is made of several operators, by hand.
 
 use super::*;
+use crate::common::{Compute, DeviceId};
 use crate::ops::testing::operator_cost;
 use crate::ops::{Level, Ops};
-use crate::words::{Compute, DeviceId};
 
 /// An operator with gradients of 7 bytes.
 fn operator() -> Cost {

@@ -8,10 +8,10 @@
 
 use super::chunk;
 use super::tokens::{Chunks, Sums};
+use crate::common::Compute;
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Flops, Moment, Sent, Setting, Tensors};
 use crate::ops::name::OperatorName;
-use crate::words::Compute;
 
 /// From h [tokens, hidden] by a weight [vocab, hidden], which is the embedding's where it is `tied`, to the loss.
 pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {

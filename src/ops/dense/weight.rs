@@ -2,10 +2,10 @@
 
 use burn::tensor::{DType, Tensor};
 
+use crate::common::Compute;
 use crate::device::dtype;
 use crate::ops::product::{Factor, Fp32Math, plain, transpose};
 use crate::ops::{autocast, nf4, rounded};
-use crate::words::Compute;
 
 /// How a weight matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use itertools::Itertools;
 
+use crate::common::locked;
 use crate::device::cuda::launch::{Launch, Pointer, launch};
 #[cfg(test)]
 use crate::device::cuda::program::Variant;
 use crate::device::cuda::program::{Function, Source, type_name};
 use crate::device::cuda::tables::philox;
 use crate::device::cuda::{Gpu, by_rows, empty, sizes, writable};
-use crate::words::locked;
 
 /// Adapted layers of one input.
 pub const MOST_LAYERS: usize = 3;

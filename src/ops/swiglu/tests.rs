@@ -3,11 +3,11 @@
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
 use super::*;
+use crate::common::Compute;
 use crate::device::drawing;
 use crate::ops::product::Fp32Math;
 use crate::verify::Kind;
 use crate::verify::{Check, Tolerance, tolerance};
-use crate::words::Compute;
 
 /// In the dtype of x.
 fn run(
@@ -150,7 +150,7 @@ fn every_precision_is_within_its_tolerance_of_f64() {
         for level in Level::ALL {
             let ours = case.run(level, Operator::Custom);
             assert_all_pass(&checks(&ours, &reference, |kind| {
-                tolerance(kind, compute, crate::words::DeviceId::Cpu)
+                tolerance(kind, compute, crate::common::DeviceId::Cpu)
             }));
         }
     }
@@ -164,7 +164,7 @@ fn a_large_shape_equals_plain_autodiff_in_f64() {
     for level in Level::ALL {
         let ours = case.run(level, Operator::Custom);
         assert_all_pass(&checks(&ours, &reference, |kind| {
-            tolerance(kind, Compute::Fp32, crate::words::DeviceId::Cpu)
+            tolerance(kind, Compute::Fp32, crate::common::DeviceId::Cpu)
         }));
     }
 }
@@ -178,7 +178,7 @@ fn a_zeroed_gradient_is_noticed() {
         let mut ours = case.run(Level::Full, Operator::Custom);
         ours[wrong].fill(0.0);
         let failed: Vec<String> =
-            checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32, crate::words::DeviceId::Cpu))
+            checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32, crate::common::DeviceId::Cpu))
                 .into_iter()
                 .filter(|check| !check.passes())
                 .map(|check| check.name)

@@ -6,15 +6,15 @@ pub mod cuda;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, widened, zeros};
+use crate::keys::key::DefaultValue::{Nothing, Number};
+use crate::keys::section::section;
+use crate::keys::values::{NON_NEGATIVE, POSITIVE};
+use crate::keys::{Key, Section};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cost::Tensors;
 use crate::ops::{narrow, wide};
 use crate::optim::adafactor::cuda as adafactor;
 use crate::optim::adafactor::cuda::{AdafactorStep, MeanSquares, adafactor};
-use crate::words::key::DefaultValue::{Nothing, Number};
-use crate::words::section::section;
-use crate::words::values::{NON_NEGATIVE, POSITIVE};
-use crate::words::{Key, Section};
 
 section! {
     /// Adafactor (Shazeer and Stern 2018), as `torch.optim.Adafactor`.

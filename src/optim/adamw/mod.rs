@@ -10,15 +10,15 @@ use burn::tensor::{Device, Tensor};
 
 use super::host::{AdamWOnHost, HostRule};
 use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, widened, zeros};
+use crate::keys::key::DefaultValue::Number;
+use crate::keys::section::section;
+use crate::keys::values::{FRACTION, NON_NEGATIVE, POSITIVE};
+use crate::keys::{Key, Section};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cost::Tensors;
 use crate::ops::slices;
 use crate::ops::{narrow, wide};
 use crate::optim::adamw::cuda::{AdamWStep, Moments as Stored, TOGETHER};
-use crate::words::key::DefaultValue::Number;
-use crate::words::section::section;
-use crate::words::values::{FRACTION, NON_NEGATIVE, POSITIVE};
-use crate::words::{Key, Section};
 
 section! {
     /// AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.

@@ -17,10 +17,10 @@ pub use state::{HostParameters, HostRule, HostState, HostStep, Work};
 pub use worker::{Pending, Worker};
 
 use super::GradientSet;
+use crate::common::DeviceId;
 use crate::device::Mirror;
 use crate::measure::alloc::Room;
 use crate::ops::parameters::{each_parameter, flat, update_each};
-use crate::words::DeviceId;
 
 /// The parameters of a module that are updated on the host. Buffers of others may share the worker.
 pub struct HostOptimizer {

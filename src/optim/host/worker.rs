@@ -11,11 +11,11 @@ use burn::module::ParamId;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::state::{HostParameters, HostRule, Work};
+use crate::common::refusal::refuse;
 use crate::device::trace::note_host_work;
 use crate::device::{HostMemory, Loan};
 use crate::measure::alloc::{NO_DISK, Room};
 use crate::optim::{Visit, number};
-use crate::words::refusal::refuse;
 
 /// Threads that stay free: one drives the device and one is its backend's.
 const FREE_THREADS: usize = 2;

@@ -1,8 +1,8 @@
 //! The learning rate as it is.
 
 use super::Factor;
-use crate::words::Section;
-use crate::words::section::section;
+use crate::keys::Section;
+use crate::keys::section::section;
 
 section! {
     /// The learning rate as it is.

@@ -3,10 +3,10 @@
 use std::f64::consts::PI;
 
 use super::Factor;
-use crate::words::key::DefaultValue::{Number, Whole};
-use crate::words::section::section;
-use crate::words::values::{COUNT_OR_ZERO, FRACTION};
-use crate::words::{Key, Section};
+use crate::keys::key::DefaultValue::{Number, Whole};
+use crate::keys::section::section;
+use crate::keys::values::{COUNT_OR_ZERO, FRACTION};
+use crate::keys::{Key, Section};
 
 section! {
     /// A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017).

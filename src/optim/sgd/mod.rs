@@ -6,15 +6,15 @@ pub mod cuda;
 use burn::tensor::{Device, Tensor};
 
 use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, widened, zeros};
+use crate::keys::key::DefaultValue::Number;
+use crate::keys::section::section;
+use crate::keys::values::{FRACTION, NON_NEGATIVE, POSITIVE};
+use crate::keys::{Key, Section};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cost::Tensors;
 use crate::ops::slices;
 use crate::ops::{narrow, wide};
 use crate::optim::sgd::cuda::{SgdStep, sgd};
-use crate::words::key::DefaultValue::Number;
-use crate::words::section::section;
-use crate::words::values::{FRACTION, NON_NEGATIVE, POSITIVE};
-use crate::words::{Key, Section};
 
 section! {
     /// Stochastic gradient descent, as `torch.optim.SGD`.

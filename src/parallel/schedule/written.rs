@@ -2,7 +2,7 @@
 
 use super::Action;
 use super::pipeline::Shape;
-use crate::words::text::counted;
+use crate::common::text::counted;
 
 /// Parses `0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1`: forward and backward of a stage for a micro-batch. An update is added at the
 /// end.

@@ -7,9 +7,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::Init;
+use crate::common::text::fnv1a;
 use crate::device;
 use crate::ops::dropout::mix;
-use crate::words::text::fnv1a;
 
 /// First values of the model's own parameters, from the device's stream.
 pub(super) fn random<const D: usize>(

@@ -7,6 +7,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 
 use super::LinearLayer;
+use crate::keys::Rule;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{Layer, Weight, WeightLayout};
@@ -15,7 +16,6 @@ use crate::ops::tensor_parallel::copy_to_ranks;
 use crate::params::source::{Init, Source};
 use crate::params::split::{Side, Split};
 use crate::params::table::Group;
-use crate::words::Rule;
 use crate::world::ProcessGroup;
 
 /// A matrix of an adapter: its name within the linear layer, its shape, and what it is before training.

@@ -1,9 +1,9 @@
 //! BitFit (Ben Zaken et al. 2022): biases alone are trained.
 
 use super::Tunes;
+use crate::keys::Section;
+use crate::keys::section::section;
 use crate::ops::cost::Trained;
-use crate::words::Section;
-use crate::words::section::section;
 
 section! {
     /// Biases alone are trained.

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 
 use super::{LinearLayer, Masks, Matrix, Method, Tunes};
+use crate::keys::key::DefaultValue::Whole;
+use crate::keys::section::section;
+use crate::keys::values::COUNT;
+use crate::keys::{Key, Rule, Section};
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Setting, Trained};
 use crate::ops::dense::{self, Layer, Weight, WeightLayout, dense};
 use crate::ops::gelu::{self, gelu};
 use crate::ops::residual::residual;
 use crate::params::source::Init;
-use crate::words::key::DefaultValue::Whole;
-use crate::words::section::section;
-use crate::words::values::COUNT;
-use crate::words::{Key, Rule, Section};
 
 section! {
     /// A small network after attention and after the MLP of each block, which alone is trained.

@@ -1,9 +1,9 @@
 //! Full tuning: every parameter is trained.
 
 use super::Tunes;
+use crate::keys::Section;
+use crate::keys::section::section;
 use crate::ops::cost::Trained;
-use crate::words::Section;
-use crate::words::section::section;
 
 section! {
     /// Every parameter is trained.

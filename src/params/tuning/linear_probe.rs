@@ -1,8 +1,8 @@
 //! Linear probing: a classifier on features that stay as they are.
 
 use super::Tunes;
-use crate::words::Section;
-use crate::words::section::section;
+use crate::keys::Section;
+use crate::keys::section::section;
 
 section! {
     /// The classifier alone is trained, on frozen features.

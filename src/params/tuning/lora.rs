@@ -7,6 +7,10 @@ use burn::tensor::{DType, Tensor, TensorData};
 use itertools::Itertools;
 
 use super::{LinearLayer, Masks, Matrix, Method, Tunes};
+use crate::keys::key::DefaultValue::{Nothing, Number, Whole, Word};
+use crate::keys::section::section;
+use crate::keys::values::{COUNT, FRACTION, POSITIVE, Values};
+use crate::keys::{Key, Rule, Section};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{Layer, Weight, WeightLayout};
 use crate::ops::dropout::Dropout;
@@ -14,10 +18,6 @@ use crate::ops::lora::{self, LowRank, lora};
 use crate::params::peft::PeftType;
 use crate::params::source::Init;
 use crate::params::split::Side;
-use crate::words::key::DefaultValue::{Nothing, Number, Whole, Word};
-use crate::words::section::section;
-use crate::words::values::{COUNT, FRACTION, POSITIVE, Values};
-use crate::words::{Key, Rule, Section};
 
 section! {
     /// Low-rank matrices added to frozen linear layers: y = xW + alpha / rank · (xAᵀ)Bᵀ with trained A and B.

@@ -2,11 +2,11 @@
 //! Out-of-Distribution").
 
 use super::{LinearProbe, Tunes, TuningConfig};
+use crate::keys::key::DefaultValue::Whole;
+use crate::keys::section::section;
+use crate::keys::values::COUNT;
+use crate::keys::{Key, Section};
 use crate::ops::cost::Trained;
-use crate::words::key::DefaultValue::Whole;
-use crate::words::section::section;
-use crate::words::values::COUNT;
-use crate::words::{Key, Section};
 
 section! {
     /// The classifier alone is trained first, and then every parameter, by a new optimizer.

@@ -29,12 +29,12 @@ pub use virtual_tokens::{Prefix, Prompt, VirtualTokenKeys, VirtualTokens};
 
 use super::peft::PeftType;
 use super::table::{Group, Tuning};
+use crate::keys::key::DefaultValue::Word;
+use crate::keys::section::kinds;
+use crate::keys::values::Values;
+use crate::keys::{Key, Rule, Section};
 use crate::ops::cost::Trained;
 use crate::ops::dense::WeightLayout;
-use crate::words::key::DefaultValue::Word;
-use crate::words::section::kinds;
-use crate::words::values::Values;
-use crate::words::{Key, Rule, Section};
 
 kinds! {
     /// `[tuning]`

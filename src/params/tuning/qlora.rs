@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Lora, Method, Tunes};
+use crate::keys::Section;
 use crate::params::peft::PeftType;
-use crate::words::Section;
 
 /// LoRA whose model has the weights of its blocks' linear layers, with adapters or without, in NormalFloat codes with double
 /// quantization. Embeddings, norms, biases and the head are as they are stored.

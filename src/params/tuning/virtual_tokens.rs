@@ -7,10 +7,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::Tunes;
-use crate::words::key::DefaultValue::{Nothing, Whole};
-use crate::words::section::section;
-use crate::words::values::{COUNT, Values};
-use crate::words::{Key, Section};
+use crate::keys::key::DefaultValue::{Nothing, Whole};
+use crate::keys::section::section;
+use crate::keys::values::{COUNT, Values};
+use crate::keys::{Key, Section};
 
 section! {
     /// Virtual tokens before each sample, which alone are trained: `prompt` trains their embeddings, `prefix` their keys and

@@ -1,8 +1,8 @@
 //! Rules of `[generate]` with `[data]`, and within the section.
 
 use super::Checked;
+use crate::keys::Rule;
 use crate::recipe::Cell;
-use crate::words::Rule;
 
 pub(super) fn check(cell: &Cell) -> Checked {
     let Some(generate) = &cell.generate else { return Ok(()) };

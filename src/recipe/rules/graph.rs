@@ -1,10 +1,11 @@
 //! `train.graph`: which steps can be recorded. A recorded step cannot have what changes from step to step.
 
 use super::{Checked, drops};
+use crate::common::DeviceId;
+use crate::keys::Rule;
 use crate::parallel::{DataReduce, Engine};
 use crate::recipe::{Cell, WARMUP_OF_A_GRAPH};
 use crate::residence::Memory;
-use crate::words::{DeviceId, Rule};
 
 /// Refuses `train.graph = true` where the step cannot be recorded.
 pub(super) fn check(cell: &Cell) -> Checked {

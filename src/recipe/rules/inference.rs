@@ -1,12 +1,12 @@
 //! Rules of `train.mode = "inference"`: settings that affect only a backward or an update are refused.
 
 use super::{Checked, drops};
+use crate::keys::Rule;
 use crate::ops::Level;
 use crate::optim::Schedule;
 use crate::params::table::Tuning;
 use crate::recipe::Cell;
 use crate::residence::Memory;
-use crate::words::Rule;
 
 pub(super) fn check(cell: &Cell) -> Checked {
     let (train, offload) = (&cell.train, &cell.offload);

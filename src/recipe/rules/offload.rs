@@ -1,10 +1,10 @@
 //! Rules of `[offload]` with `[model]`, `[checkpoint]` and `train.optimizer`.
 
 use super::Checked;
+use crate::keys::Rule;
 use crate::model::Model;
 use crate::recipe::Cell;
 use crate::residence::{Memory, ResidentBlocks};
-use crate::words::Rule;
 
 pub(super) fn check(cell: &Cell) -> Checked {
     Rule::refuse_if(

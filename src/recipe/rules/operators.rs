@@ -1,9 +1,9 @@
 //! Rules of `[ops]` and `[checkpoint]` with `[model]`.
 
 use super::Checked;
+use crate::keys::Rule;
 use crate::ops::{Level, Operator};
 use crate::recipe::Cell;
-use crate::words::Rule;
 
 /// `[ops]` and `[checkpoint]` with `[model]` and `[offload]`.
 pub(super) fn check(cell: &Cell) -> Checked {

@@ -3,9 +3,9 @@
 use burn::tensor::DType;
 
 use super::Checked;
+use crate::keys::Rule;
 use crate::recipe::Cell;
 use crate::residence::Memory;
-use crate::words::Rule;
 
 const REMAINDERS: &str = "train.optimizer.store_param_remainders";
 

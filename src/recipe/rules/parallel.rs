@@ -5,12 +5,13 @@ mod shard;
 mod tensor;
 
 use super::{Checked, needs_gpu};
+use crate::common::DeviceId;
 use crate::device::Target;
 use crate::device::cuda::nccl;
+use crate::keys::Rule;
 use crate::parallel::Engine;
 use crate::recipe::{Cell, Folders};
 use crate::residence::Memory;
-use crate::words::{DeviceId, Rule};
 
 /// Refuses what ranks do not do, and what they cannot divide.
 pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {

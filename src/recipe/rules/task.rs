@@ -2,8 +2,8 @@
 
 use super::Checked;
 use crate::data::{Data, TextSource, Tokenize};
+use crate::keys::Rule;
 use crate::recipe::Cell;
-use crate::words::Rule;
 
 /// `written`: whether a dotted key stands in the recipe.
 pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {

@@ -1,10 +1,10 @@
 //! Rules over `[tuning]` and `[save]`: what can be trained, and what can be saved of it.
 
 use super::Checked;
+use crate::keys::Rule;
 use crate::ops::{Level, Operator};
 use crate::recipe::Folders;
 use crate::recipe::cell::Cell;
-use crate::words::Rule;
 
 /// `[tuning]` with `[model]`, `[checkpoint]` and `[ops]`.
 pub(super) fn check(cell: &Cell) -> Checked {

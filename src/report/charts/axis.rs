@@ -1,6 +1,6 @@
 //! [`Scale`]: values to pixels, and the round numbers where ticks stand.
 
-use crate::words::text::rate;
+use crate::common::text::rate;
 
 /// A linear or logarithmic axis.
 pub struct Scale {

@@ -13,9 +13,9 @@ use super::Chart;
 use super::canvas::Result;
 use super::legend::{FEW, Legend, Sign};
 use super::plot::Plot;
+use crate::common::text::{few, percent, sentence, significant};
 use crate::measure::Measurement;
 use crate::row::Status;
-use crate::words::text::{few, percent, sentence, significant};
 use panel::{Curve, Shown, far, panel};
 
 /// More curves than this look alike in one chart.

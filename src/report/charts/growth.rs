@@ -9,8 +9,8 @@ use super::axis::padded;
 use super::canvas::{ALARM, Result};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
+use crate::common::text::power_of_two;
 use crate::measure::ScalerRecord;
-use crate::words::text::power_of_two;
 
 /// More lines than this look alike.
 const MOST: usize = 8;

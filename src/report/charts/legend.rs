@@ -5,7 +5,7 @@ use std::fmt::Display;
 use plotters::style::RGBColor;
 
 use super::canvas::{ALARM, Anchor, Canvas, INK, Result, TEXT, WIDTH, fit, text_width};
-use crate::words::text::few;
+use crate::common::text::few;
 
 const ROW: i32 = 20;
 const SIGN: i32 = 20;

@@ -15,7 +15,7 @@ use super::canvas::{ALARM, Canvas, Result};
 use super::legend::{FEW, Legend, Sign};
 use super::plot::{Area, Axis, Plot, Ticks};
 use super::tags::{End, ends, room};
-use crate::words::text::few;
+use crate::common::text::few;
 
 /// Height of one cross.
 const STACK: i32 = 15;

@@ -8,8 +8,8 @@ use super::axis::from_zero;
 use super::canvas::{ALARM, Anchor, Result, SMALL};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
+use crate::common::text::power_of_two;
 use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
-use crate::words::text::power_of_two;
 
 /// More lines than this look alike.
 const MOST: usize = 8;

@@ -9,8 +9,8 @@ use super::canvas::{Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH
 use super::legend::{Legend, Sign};
 use super::look::{method_color, tint};
 use super::plot::{Axis, BELOW, MARGIN, Ticks};
+use crate::common::text::{percent, seconds, time_unit};
 use crate::measure::Span;
-use crate::words::text::{percent, seconds, time_unit};
 
 const LEGEND: i32 = 48;
 /// Of each lane, and the room for what stands above a timeline.

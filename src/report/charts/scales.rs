@@ -9,8 +9,8 @@ use super::axis::{extent, padded, tick_label};
 use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Room, Ticks};
+use crate::common::text::power_of_two;
 use crate::row::Status;
-use crate::words::text::power_of_two;
 
 /// Fewer scales are no sweep.
 const LEAST: usize = 3;

@@ -6,8 +6,8 @@ use super::Chart;
 use super::canvas::{Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width};
 use super::look::{method_color, tint};
 use super::plot::{Axis, BELOW, MARGIN, Ticks};
+use crate::common::text::{percent, seconds, time_unit};
 use crate::measure::trace::{Activity, ActivityKind, Summary, span};
-use crate::words::text::{percent, seconds, time_unit};
 
 const TOP: i32 = 40;
 /// Of each lane, and the room for what stands above a cell's.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{CellShape, Comparison, DEVICE_NAME};
+use crate::keys::{Settings, is_within};
 use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
@@ -13,7 +14,6 @@ use crate::report::line::Line;
 use crate::report::{labels, offload, operators};
 use crate::row::Ceilings;
 use crate::row::{Row, Status, ceilings};
-use crate::words::{Settings, is_within};
 
 impl<'a> Comparison<'a> {
     /// Arranges the cells of a recipe with those of these rows that are theirs.

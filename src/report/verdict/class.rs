@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use itertools::Itertools;
 
 use super::MOST;
+use crate::common::Bytes;
+use crate::common::text::percent;
 use crate::report::interval::Ratio;
 use crate::report::labels;
 use crate::report::pareto::AS_MUCH;
 use crate::report::table::{Comparison, Group};
-use crate::words::Bytes;
-use crate::words::text::percent;
 
 /// Where these differ, methods learn differently, and time and memory do not say which one to take.
 const LEARNING: [&str; 6] =

@@ -3,11 +3,11 @@
 use super::config::Shard;
 use super::module::{UNDER_WAY, block_of};
 use super::regions::Regions;
+use crate::common::DeviceId;
 use crate::ops::cost::{Cost, Moment, Tensors};
 use crate::params::table::Table;
 use crate::residence::config::{Memory, Offload};
 use crate::residence::layout::Layout;
-use crate::words::DeviceId;
 
 /// Blocks gathered at once: the one whose turn it is, and the next.
 const GATHERED: u64 = 2;

@@ -6,14 +6,14 @@ use burn::backend::DispatchTensor;
 use burn::tensor::Tensor;
 
 use super::Movement;
+use crate::keys::Section;
+use crate::keys::section::section;
 use crate::ops::checkpoint::checkpoint;
 use crate::ops::function::custom;
 use crate::ops::name::OperatorName;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
-use crate::words::Section;
-use crate::words::section::section;
 
 section! {
     /// As naive, with the copies and the general checkpoint as separate operators.

@@ -4,14 +4,14 @@
 use burn::tensor::Tensor;
 
 use super::Movement;
+use crate::keys::Section;
+use crate::keys::section::section;
 use crate::ops::checkpoint::{differentiate, entrance};
 use crate::ops::function::custom;
 use crate::ops::name::OperatorName;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
-use crate::words::Section;
-use crate::words::section::section;
 
 section! {
     /// One operator copies a block in, computes it and, in backward, computes it again; the device waits for copies, the host does not.

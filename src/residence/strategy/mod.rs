@@ -20,8 +20,8 @@ pub use resident::resident;
 
 use super::Offloaded;
 use super::offloaded::Compute;
-use crate::words::Section;
-use crate::words::section::{kinds, section};
+use crate::keys::Section;
+use crate::keys::section::{kinds, section};
 
 kinds! {
     /// `offload.strategy`

@@ -1,8 +1,8 @@
 //! The host waits for every copy and every block.
 
 use super::Movement;
-use crate::words::Section;
-use crate::words::section::section;
+use crate::keys::Section;
+use crate::keys::section::section;
 
 section! {
     /// Each block is copied in, computes and is released; the host waits for every copy.

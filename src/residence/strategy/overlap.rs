@@ -1,10 +1,10 @@
 //! While one block is computed, others are copied.
 
 use super::Movement;
-use crate::words::key::DefaultValue::Whole;
-use crate::words::section::section;
-use crate::words::values::Values;
-use crate::words::{Key, Section};
+use crate::keys::key::DefaultValue::Whole;
+use crate::keys::section::section;
+use crate::keys::values::Values;
+use crate::keys::{Key, Section};
 
 section! {
     /// While one block computes, the next ones are copied in and finished gradients are copied out, on separate streams.

@@ -6,8 +6,8 @@ use itertools::Itertools;
 use miette::{Result, miette};
 
 use super::Run;
+use crate::common::text::counted;
 use crate::row::contents::missing;
-use crate::words::text::counted;
 
 impl Run<'_> {
     /// Says which of the cells that are to run lack files.

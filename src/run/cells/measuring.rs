@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use miette::{Result, miette};
 
 use super::{Run, Session, TurnEnd};
+use crate::common::{DeviceId, text};
 use crate::measure::Measurement;
 use crate::recipe::Cell;
 use crate::row::{Environment, Inputs, Row, Status};
@@ -12,7 +13,6 @@ use crate::run::environment::now;
 use crate::run::executor::{Job, Outcome, memory_limit};
 use crate::run::options::is_enough;
 use crate::train::remove_states;
-use crate::words::{DeviceId, text};
 
 /// How a process ended.
 struct Ended {

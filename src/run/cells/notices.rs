@@ -1,9 +1,9 @@
 //! What a run says of cells that finished earlier, and that it leaves as they are.
 
 use super::{Run, Session};
+use crate::common::text::counted;
 use crate::recipe::Folders;
 use crate::row::{Row, Status};
-use crate::words::text::counted;
 
 impl Run<'_> {
     /// Names what cells that finished earlier saved and what is gone since: nothing saves it again unasked.

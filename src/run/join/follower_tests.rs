@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::common::Bytes;
 use crate::run::join::leader::tests::{LIMIT, NOT_CANCELLED, cell, places};
 use crate::run::join::reading::fingerprint;
 use crate::run::testing::{of_ranks, shell};
-use crate::words::Bytes;
 use crate::world::Stream;
 
 /// A first rank that knows the secret, but has another recipe or means to write elsewhere.

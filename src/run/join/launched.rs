@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use miette::{Result, miette};
 
+use crate::common::DeviceId;
 use crate::parallel::Engine;
 use crate::recipe::Cell;
 use crate::run::variables::number;
-use crate::words::DeviceId;
 use crate::world::{Meeting, Seat};
 
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;

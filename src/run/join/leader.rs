@@ -13,6 +13,8 @@ use miette::{Result, miette};
 use super::launched::Launched;
 use super::reading::{Reading, fingerprint};
 use super::wire::{Build, Here, Order, Report, Sender, Start, messages, prepare};
+use crate::common::locked;
+use crate::common::text::hex;
 use crate::recipe::Cell;
 use crate::run::TryAgain;
 use crate::run::child_output::{Line, Lines};
@@ -21,8 +23,6 @@ use crate::run::process::{GRACE, POLL, ProcessExecutor};
 use crate::run::ranks::{self, Places, Process};
 use crate::run::verdict;
 use crate::train::protocol::{Advance, Event, Request};
-use crate::words::locked;
-use crate::words::text::hex;
 use crate::world::{Failure, Stream, random};
 
 const GONE: &str = "its `runner join` has ended or does not answer, and the first rank did not end it: see what the launcher says about it";

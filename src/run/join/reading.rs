@@ -8,8 +8,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::launched::Launched;
+use crate::common::text::hex;
 use crate::recipe::Cell;
-use crate::words::text::hex;
 
 /// What two processes have in common that have read the same cell: [`Cell::to_json`]
 pub fn fingerprint(cell: &Value) -> String {

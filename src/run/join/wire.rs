@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::common::locked;
 use crate::run::build;
 use crate::run::child_output::{EVENT_LINE, Line};
-use crate::words::locked;
 use crate::world::Stream;
 
 /// From the leader.

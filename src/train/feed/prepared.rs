@@ -1,5 +1,6 @@
 //! [`Prepared`]: a collated batch in the arrays that the device needs, made on the host.
 
+use crate::common::DeviceId;
 use crate::data::{Collated, Finish};
 use crate::device::Staging;
 use crate::measure::Counts;
@@ -7,7 +8,6 @@ use crate::model::language::{LmBatch, Tokens};
 use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
 use crate::ops::embedding::{Ids, ScatterPlan};
 use crate::ops::virtual_tokens::VirtualRows;
-use crate::words::DeviceId;
 
 pub(super) struct Prepared {
     /// The four arrays of [`Ids`] of the tokens, and four of their positions; labels; for packed samples the first token of

@@ -5,6 +5,7 @@ use std::path::Path;
 use burn::tensor::DType;
 
 use super::on_device;
+use crate::common::{Compute, DeviceId};
 use crate::data::{
     Collated, Collator, Packed, Sampler, SamplerConfig, Samples, Share, Standard, Tokenize, Tokenizer,
 };
@@ -20,7 +21,6 @@ use crate::optim::GradientSet;
 use crate::params::WeightsFrom;
 use crate::params::named;
 use crate::params::table::Tuning;
-use crate::words::{Compute, DeviceId};
 
 const MAX_LENGTH: usize = 48;
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::prepared::{Prepared, finish, on_device};
 use super::{BatchIterator, Feed};
+use crate::common::DeviceId;
+use crate::common::refusal::refuse;
 use crate::data::corpus::Corpus;
 use crate::data::task::Exam;
 use crate::data::{
@@ -14,7 +16,6 @@ use crate::device::Staging;
 use crate::measure::Load;
 use crate::model::language::LmBatch;
 use crate::recipe::Cell;
-use crate::words::{DeviceId, refusal::refuse};
 
 /// Most widths of batches that a device prepares for besides the largest: more find few new kernels.
 const MOST_WIDTHS: usize = 32;

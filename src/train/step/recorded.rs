@@ -11,6 +11,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use super::{End, PhaseEnd, Step};
+use crate::common::DeviceId;
 use crate::device::cuda::{Gpu, Graph, Input, Mark, Place, Run, write_zeros};
 use crate::measure::Phase;
 use crate::model::Inputs;
@@ -20,7 +21,6 @@ use crate::optim::{FixedSums, GradientSet};
 use crate::parallel::RecordedBucket;
 use crate::residence::SlotState;
 use crate::train::build::Build;
-use crate::words::DeviceId;
 
 /// How far a step is with its graph.
 pub(super) enum Recording {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use burn::tensor::{DType, Tensor, TensorData};
 
 use super::Training;
+use crate::common::Compute;
 use crate::ops::parameters::each_parameter;
 use crate::params::table::{Entry, Group, id};
 use crate::train::build::Build;
-use crate::words::Compute;
 
 impl<N: Build> Training<'_, N> {
     /// Flips the last bit that products see of the largest number of a weight: of the first block, or of the last weight

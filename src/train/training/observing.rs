@@ -5,6 +5,8 @@ use std::path::Path;
 use burn::tensor::Tensor;
 
 use super::Training;
+use crate::common::files::write_whole;
+use crate::common::streams::tell;
 use crate::device::trace::{self, Mark};
 use crate::measure::{Crossing, Evaluation, FeatureDistance, GradientHistogram, Stop, diverged};
 use crate::ops::autocast::autocast;
@@ -13,8 +15,6 @@ use crate::precision::gradient_histogram;
 use crate::recipe::Cell;
 use crate::train::build::Build;
 use crate::train::step::PhaseEnd;
-use crate::words::files::write_whole;
-use crate::words::streams::tell;
 
 impl<N: Build> Training<'_, N> {
     /// The sizes of the gradients of the next step's first micro-batch.

@@ -1,6 +1,6 @@
 //! What decides the algorithm of a matrix product: [`Problem`], and the [`Addresses`] of one.
 
-use crate::words::Compute;
+use crate::common::Compute;
 use burn::tensor::DType;
 use serde::Serialize;
 

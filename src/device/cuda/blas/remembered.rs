@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use super::WORKSPACE;
 use super::problem::Problem;
 use super::tuning::Fastest;
-use crate::words::cache;
-use crate::words::text::hex;
+use crate::common::cache;
+use crate::common::text::hex;
 
 /// The algorithms of one kind of device, driver and library. cuBLASLt's numbers mean the same in every
 /// process that has the same version.

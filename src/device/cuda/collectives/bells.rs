@@ -18,7 +18,7 @@ use cudarc::driver::sys::{self, CUstream};
 use memmap2::MmapMut;
 
 use super::super::Gpu;
-use crate::words::files::{STALE, remove_older};
+use crate::common::files::{STALE, remove_older};
 
 /// How the files of boards are called, before the checksum of their ranks' id.
 const PREFIX: &str = "runner-";

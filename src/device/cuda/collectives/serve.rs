@@ -13,7 +13,7 @@ use super::super::nccl::{Collective, Communicator};
 use super::super::{CopyStream, Event, Gpu, Later};
 use super::bells::Bells;
 use super::{Crossed, GRACE, LOOK, Shared, Turn, UnderWay};
-use crate::words::locked;
+use crate::common::locked;
 
 /// How often the thread asks NCCL how it is while there is nothing to do.
 const CHECK: Duration = Duration::from_millis(100);

@@ -17,7 +17,7 @@ use super::links::Links;
 use super::nvrtc::Nvrtc;
 use super::places::{Place, prefixes};
 use super::{Library, driver, has_headers, headers, headers_version, probe};
-use crate::words::{cache, text};
+use crate::common::{cache, text};
 
 /// Starts this program again if it then finds more of the libraries, and returns if not. Only `main` calls it, before
 /// anything else. Without a GPU nothing is done, unless `also_without_gpu`.

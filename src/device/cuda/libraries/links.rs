@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::Library;
-use crate::words::text::hex;
+use crate::common::text::hex;
 
 /// What the loader and CubeCL do not find by themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

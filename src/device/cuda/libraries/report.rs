@@ -2,7 +2,7 @@
 
 use super::arrange::for_other_programs;
 use super::{HEADERS, Library, driver, headers, headers_version, probe};
-use crate::words::text;
+use crate::common::text;
 
 /// What is missing where the library is.
 fn cost(library: Library) -> &'static str {

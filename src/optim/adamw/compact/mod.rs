@@ -8,6 +8,7 @@ use burn::tensor::{DType, Device, Tensor};
 use cpu_kernels::moments::Draws;
 use serde::{Deserialize, Serialize};
 
+use crate::keys::Section;
 use crate::measure::alloc::Room;
 use crate::ops::backend::{flex, on_cuda, unflex};
 use crate::ops::cost::{SMALL, Tensors};
@@ -15,7 +16,6 @@ use crate::ops::slices;
 use crate::optim::adamw::cuda::{Moments, TOGETHER};
 use crate::optim::host::{AdamWOnHost, HostRule, HostState};
 use crate::optim::{AdamW, Kept, Pending, Rule, State, StepSize, Visit, zeros};
-use crate::words::Section;
 use host::CompactOnHost;
 use threads::{Target, coded_length, step_8bit, step_bf16};
 

@@ -1,10 +1,10 @@
 //! `parallel.pipeline` with every other section.
 
+use crate::keys::Rule;
 use crate::model::Model;
 use crate::recipe::rules::Checked;
 use crate::recipe::{Cell, Train};
 use crate::residence::Memory;
-use crate::words::Rule;
 
 const SECTION: &str = "parallel.pipeline";
 

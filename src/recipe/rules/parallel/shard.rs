@@ -1,11 +1,11 @@
 //! `parallel.shard` with every other section.
 
+use crate::keys::Rule;
 use crate::model::Model;
 use crate::parallel::DataReduce;
 use crate::recipe::Cell;
 use crate::recipe::rules::Checked;
 use crate::residence::{Memory, ResidentBlocks, Shard, Strategy};
-use crate::words::Rule;
 
 const KEY: &str = "parallel.shard";
 

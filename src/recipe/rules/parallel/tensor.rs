@@ -1,11 +1,11 @@
 //! `parallel.tensor` with every other section.
 
+use crate::keys::Rule;
 use crate::model::Model;
 use crate::ops::Operator;
 use crate::recipe::Cell;
 use crate::recipe::rules::{Checked, drops};
 use crate::residence::Memory;
-use crate::words::Rule;
 
 /// Refuses what cannot be divided among ranks, and what ranks with a part of each layer do not do.
 pub(super) fn check(cell: &Cell) -> Checked {

@@ -11,8 +11,8 @@ use super::super::legend::{Legend, Sign};
 use super::super::look::{PHASES, method_color, tint};
 use super::super::plot::MARGIN;
 use super::Bars;
+use crate::common::text::sentence;
 use crate::report::table::Group;
-use crate::words::text::sentence;
 
 const TOP: i32 = 48;
 /// From one bar to the next, and of a heading.

@@ -4,8 +4,8 @@ use super::super::axis::{extent, from_zero, padded};
 use super::super::canvas::{Canvas, Result};
 use super::super::look::{method_color, tint};
 use super::super::plot::{Area, Axis, Plot, Ticks};
+use crate::common::text::significant;
 use crate::measure::{Evaluation, Measurement};
-use crate::words::text::significant;
 
 /// From so many steps on, a mean runs over them.
 const MANY_STEPS: usize = 100;

@@ -91,9 +91,9 @@ macro_rules! section {
 
         impl $name {
             /// Its keys.
-            pub const SECTION: $crate::words::Section = $section.with(
-                $crate::words::section::first_paragraph!([] $(#[$($about)*])*),
-                &[$($is.named(stringify!($key), $crate::words::section::first_paragraph!([] $(#[$($doc)*])*))),*],
+            pub const SECTION: $crate::keys::Section = $section.with(
+                $crate::keys::section::first_paragraph!([] $(#[$($about)*])*),
+                &[$($is.named(stringify!($key), $crate::keys::section::first_paragraph!([] $(#[$($doc)*])*))),*],
             );
         }
 
@@ -111,12 +111,12 @@ pub(crate) use section;
 
 /// The first paragraph among attributes: up to an empty line, which reaches a macro as a raw string.
 macro_rules! first_paragraph {
-    ([$($line:literal)*] #[doc = r""] $($rest:tt)*) => { $crate::words::section::first_paragraph!([$($line)*]) };
+    ([$($line:literal)*] #[doc = r""] $($rest:tt)*) => { $crate::keys::section::first_paragraph!([$($line)*]) };
     ([$($line:literal)*] #[doc = $next:literal] $($rest:tt)*) => {
-        $crate::words::section::first_paragraph!([$($line)* $next] $($rest)*)
+        $crate::keys::section::first_paragraph!([$($line)* $next] $($rest)*)
     };
     ([$($line:literal)*] #[$($other:tt)*] $($rest:tt)*) => {
-        $crate::words::section::first_paragraph!([$($line)*] $($rest)*)
+        $crate::keys::section::first_paragraph!([$($line)*] $($rest)*)
     };
     ([$($line:literal)*]) => { concat!($($line),*).trim_ascii() };
 }
@@ -131,7 +131,7 @@ macro_rules! kinds {
 
         impl $name {
             /// Of its kinds.
-            pub const SECTIONS: &[$crate::words::Section] = &[$(<$config>::SECTION),+];
+            pub const SECTIONS: &[$crate::keys::Section] = &[$(<$config>::SECTION),+];
         }
 
         impl std::ops::Deref for $name {

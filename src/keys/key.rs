@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::values::Values;
-use super::{Bytes, text};
+use crate::common::{Bytes, text};
 
 /// A key of a recipe. Keys of one path, of different kinds, have one role and one label.
 #[derive(Clone, Copy, Debug, PartialEq)]
