@@ -10,6 +10,7 @@ pub mod commands;
 pub mod common;
 pub mod data;
 pub mod device;
+pub mod estimate;
 pub mod keys;
 pub mod measure;
 pub mod model;

@@ -8,7 +8,7 @@ use std::process::Command;
 use walkdir::WalkDir;
 
 /// Folders and files at the top of `src`, the lowest first.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "common",    // amounts of memory, texts, files, the cache, refusals
     "keys",      // keys of recipes: table, sections, values, settings, rules
     "measure",   // records of a measurement, the meter's trait, the ledger of an estimate
@@ -23,6 +23,7 @@ const LAYERS: [&str; 23] = [
     "data",      // corpora, tokenizers, samplers
     "parallel",  // stages, schedules, ranks
     "recipe",    // TOML to cells, rules across sections
+    "estimate",  // memory, operations and messages of a cell
     "advise",    // which ways of training fit, and the fastest of them
     "row",       // one finished cell, by what it is known again
     "train",     // the step, the loop, feeds, saving
@@ -101,10 +102,11 @@ fn imports_of_code_are_found() {
 }
 
 /// What trains; the rest of the program describes it or runs it.
-const ENGINE: [&str; 11] = [
+const ENGINE: [&str; 12] = [
     "train",
     "parallel",
     "model",
+    "estimate",
     "residence",
     "params",
     "optim",

@@ -1,7 +1,6 @@
 //! Networks: the kinds that `[model]` names, and the traits by which the runner trains them.
 
 pub mod config;
-pub mod cost;
 pub mod families;
 pub mod generate;
 pub mod language;
@@ -21,13 +20,12 @@ use crate::device::cuda::Input;
 use crate::keys::values::Values;
 use crate::keys::{Key, Section};
 use crate::measure::Evaluation;
-use crate::ops::cost::Setting;
+use crate::ops::cost::{Operators, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::params::WeightsFrom;
 use crate::params::table::{Table, Tuning};
 use crate::params::tuning::LinearLayer;
 use crate::residence::Offloaded;
-pub use cost::{Account, Operators, Workload};
 
 use config::{ConfigFile, LanguageModel};
 use families::*;

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::{Inputs, Kind, Network, Operators};
+use super::{Inputs, Kind, Network};
 use crate::common::Compute;
 use crate::device::cuda::Input;
 use crate::keys::section::section;
 use crate::keys::values::{COUNT, LAYERS};
 use crate::keys::{Key, Section};
 use crate::measure::Evaluation;
+use crate::ops::cost::Operators;
 use crate::ops::cost::Setting;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::{self, mean_square};

@@ -14,6 +14,7 @@
 mod by_field;
 mod kept_by;
 mod moment;
+mod network;
 mod setting;
 mod tensors;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod work;
 
 pub use kept_by::KeptBy;
 pub use moment::{Flops, Moment, Sent};
+pub use network::Operators;
 pub use setting::{Setting, Trained, WeightCost};
 pub use tensors::{SMALL, Tensors};
 pub use work::{Passes, Work, Works};

@@ -21,7 +21,6 @@ mod save;
 pub mod schema;
 mod sections;
 mod set;
-mod stages;
 mod tagged;
 pub mod whole;
 mod written;

@@ -3,7 +3,7 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::common::text::{grouped, significant, value};
-use crate::model::Account;
+use crate::estimate::Account;
 use crate::recipe::Cell;
 
 /// What holds memory. The first six are on the device; all but the context make up the estimate.

@@ -3,7 +3,7 @@
 use super::head::head_cost;
 use super::parts::NormKind;
 use super::{DecoderSizes, Positions};
-use crate::model::Operators;
+use crate::ops::cost::Operators;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::embedding;
 use crate::ops::name::OperatorName;

@@ -1,5 +1,6 @@
 //! Rules of `train.mode = "inference"`: settings that affect only a backward or an update are refused.
 
+use super::tuning::counted;
 use super::{Checked, drops};
 use crate::keys::Rule;
 use crate::ops::Level;
@@ -46,8 +47,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
 
 /// Whether the tuning only chooses which parameters are trained.
 fn adds_nothing(cell: &Cell) -> bool {
-    let setting = cell.workload().setting();
     let untuned = Tuning { classes: cell.classes(), ..Tuning::default() };
-    let plain = || cell.model.operators(&setting, &untuned).parameters();
-    !cell.tuning.is_full() && cell.operators().parameters() == plain()
+    let parameters = |tuning: &Tuning| counted(cell, tuning).parameters();
+    !cell.tuning.is_full() && parameters(&cell.tuning()) == parameters(&untuned)
 }

@@ -2,7 +2,9 @@
 
 use super::Checked;
 use crate::keys::Rule;
+use crate::ops::cost::{Operators, Setting};
 use crate::ops::{Level, Operator};
+use crate::params::table::Tuning;
 use crate::recipe::Folders;
 use crate::recipe::cell::Cell;
 
@@ -39,12 +41,33 @@ pub(super) fn check(cell: &Cell) -> Checked {
         cell.model.decoder().map_or(0, |shape| shape.hidden_size * tuning.classes.unwrap_or(0));
     Rule::refuse_if(
         cell.train.mode.trains()
-            && cell.operators().trained() == of_classifier as u64
+            && counted(cell, &tuning).trained() == of_classifier as u64
             && !cell.tuning.needs_classes(),
         &["tuning.method"],
         format!("tuning.method = \"{method}\" trains no parameter of this model"),
         "use another method, or a model with biases",
     )
+}
+
+/// The operators of one process with a tuning, to count their parameters: those do not depend on how many tokens there are.
+pub(super) fn counted(cell: &Cell, tuning: &Tuning) -> Operators {
+    let setting = Setting {
+        device: cell.device_id(),
+        capability: cell.capability,
+        batch: 1,
+        sequence: 1,
+        squares: 1.0,
+        compute: cell.precision.compute,
+        stored: cell.precision.stored_bytes(),
+        keeps_casts: false,
+        ops: cell.ops,
+        level: cell.checkpoint.level,
+        ample: cell.checkpoint.keeps_all(),
+        trained: cell.tuning.trained(),
+        packs: cell.tuning.packs(),
+        tensor: 1,
+    };
+    cell.model.operators(&setting, tuning)
 }
 
 /// `[save]` with `[model]`, `[tuning]` and the keys that its folders are named by.

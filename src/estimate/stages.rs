@@ -1,14 +1,15 @@
 //! What the ranks of a pipeline have and do, from a cell's settings alone: operators, memory, times.
 
-use super::cell::Cell;
+use crate::estimate::{Account, Workload};
 use crate::measure::{Estimate, Phase};
-use crate::model::{Account, Operators, Workload};
+use crate::ops::cost::Operators;
 use crate::ops::cost::{Cost, Flops, Works};
 use crate::ops::embedding;
 use crate::parallel::schedule::Action;
 use crate::parallel::schedule::pipeline::{Order, Schedule, Waiting};
 use crate::parallel::schedule::simulate::Times;
 use crate::parallel::{Division, Pipeline};
+use crate::recipe::Cell;
 
 impl Cell {
     /// The cell of one process whose micro-batches are those of the pipeline: its steps see the same rows.

@@ -1,74 +1,15 @@
 //! A training step's memory and arithmetic: the fold of its operators' costs, and what else the device holds.
 
-mod account;
-mod work;
-mod workload;
-
-pub use account::Account;
-pub use workload::Workload;
-
+use super::Workload;
 use crate::measure::Estimate;
-use crate::ops::cost::{Cost, Flops, Moment, Tensors};
+use crate::ops::cost::{Cost, Flops, Moment, Operators};
 use crate::residence::{Copies, Moved, Updated};
 
-/// The operators of a network, in the order in which they run.
-#[derive(Clone, Debug, Default)]
-pub struct Operators {
-    /// Before the blocks.
-    pub first: Vec<Cost>,
-    pub block: Vec<Cost>,
-    pub blocks: usize,
-    /// After the blocks, the loss included.
-    pub last: Vec<Cost>,
-    /// Bytes of a micro-batch.
-    pub batch: u64,
-    /// Bytes, for each position, of tables that no step changes.
-    pub tables: u64,
-}
-
 impl Operators {
-    pub fn parameters(&self) -> u64 {
-        self.block_parameters() * self.blocks as u64
-            + self.first.iter().chain(&self.last).map(|cost| cost.parameters).sum::<u64>()
-    }
-
-    pub fn block_parameters(&self) -> u64 {
-        self.block.iter().map(|cost| cost.parameters).sum()
-    }
-
-    /// Bytes of one block's weights.
-    pub fn block_weights(&self) -> u64 {
-        self.block.iter().map(|cost| cost.weights).sum()
-    }
-
-    /// Parameters that are trained, with those of adapters: of all, and of one block.
-    pub fn trained(&self) -> u64 {
-        self.trained_tensors(false).elements
-    }
-
-    pub fn block_trained(&self) -> u64 {
-        self.block.iter().map(|cost| cost.trained.elements).sum()
-    }
-
-    /// What is trained. The optimizer has blocks that move as one vector each.
-    pub fn trained_tensors(&self, moves: bool) -> Tensors {
-        let block: Tensors = self.block.iter().map(|cost| cost.trained).sum();
-        let others: Tensors = self.first.iter().chain(&self.last).map(|cost| cost.trained).sum();
-        others + if moves { block.flat() } else { block } * self.blocks as u64
-    }
-
     /// Bytes that the optimizer keeps between steps, apart from master weights.
     pub fn state_bytes(&self, workload: &Workload) -> u64 {
         let moves = || self.trained_tensors(workload.offload.moves());
         workload.optimizer.state_bytes(workload.shard.map_or_else(moves, |sizes| sizes.tensors()))
-    }
-
-    /// The same of a step without a backward, in which nothing is trained.
-    #[must_use]
-    pub fn forward_alone(self) -> Self {
-        let alone = |costs: Vec<Cost>| costs.into_iter().map(Cost::forward_alone).collect();
-        let Self { first, block, last, .. } = self;
-        Self { first: alone(first), block: alone(block), last: alone(last), ..self }
     }
 
     /// Of one micro-batch.
@@ -82,7 +23,7 @@ impl Operators {
     }
 
     /// All of it, as forward and backward of one micro-batch go through it.
-    fn whole(&self, workload: &Workload) -> Cost {
+    pub(super) fn whole(&self, workload: &Workload) -> Cost {
         let block = Cost::sequence(&self.block);
         let mut parts = self.first.clone();
         if workload.is_forward_alone() {
@@ -139,7 +80,7 @@ impl Operators {
     }
 
     /// Sizes of what moves between the host and the device.
-    fn moved(&self, workload: &Workload) -> Moved {
+    pub(super) fn moved(&self, workload: &Workload) -> Moved {
         let (blocks, stored) = (self.blocks as u64, workload.precision.stored_bytes());
         let (weights, trained, others) = match workload.shard {
             Some(sizes) => (stored * (sizes.trained + sizes.frozen), sizes.trained, sizes.others),

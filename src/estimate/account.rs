@@ -1,9 +1,10 @@
 //! [`Account`]: what holds a step's memory at its highest moment, part by part. The estimate is its sum by class.
 
-use super::{Operators, Workload};
+use super::Workload;
 use crate::common::DeviceId;
 use crate::measure::{Estimate, Phase};
 use crate::ops::cost::Moment;
+use crate::ops::cost::Operators;
 use crate::residence::{HostBytes, Memory, Shard, SlotBytes};
 
 /// Bytes.

@@ -1,6 +1,7 @@
 //! The least work of a step: of the operators of all its micro-batches, and of its update.
 
-use super::{Operators, Workload};
+use super::Workload;
+use crate::ops::cost::Operators;
 use crate::ops::cost::{Passes, Work, Works};
 use crate::ops::name::OperatorName;
 use crate::optim::OptimizerConfig;
