@@ -22,7 +22,7 @@ use crate::common::DeviceId;
 use crate::device::Target;
 use crate::measure::Estimate;
 use crate::recipe::Cell;
-use crate::residence::{HostBytes, Memory, Overlap, ResidentBlocks, Strategy};
+use crate::residence::{Memory, Overlap, ResidentBlocks, Strategy};
 use work::StepWork;
 
 /// Bytes of the host's memory that a process takes besides those of its account: code, libraries, a corpus. On two cores it was
@@ -46,7 +46,6 @@ pub struct Limits {
 pub struct Plan {
     pub cell: Cell,
     pub estimate: Estimate,
-    pub host: HostBytes,
     /// `None` without the rates of the device.
     pub time: Option<StepTime>,
 }
@@ -61,9 +60,8 @@ pub struct Lacks {
 impl Plan {
     /// `rates`: of the cell's device, where they are known.
     pub fn new(cell: Cell, rates: Option<&Rates>) -> Self {
-        let account = cell.account();
         let time = rates.map(|rates| step_time(&cell, rates));
-        Self { estimate: account.estimate(), host: account.host, time, cell }
+        Self { estimate: cell.estimate(), time, cell }
     }
 
     /// Predicted seconds of a step.

@@ -26,9 +26,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 pub use check::Found;
-pub use collate::{Collated, Collator, Segments};
+pub use collate::{Collated, Collator};
 pub use corpus::{Corpus, Split};
-pub use loader::{Finish, Loaded, Loader};
+pub use loader::{Finish, Loader};
 pub use prompts::{Generate, Prompts};
 pub use sampler::{
     Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,

@@ -28,7 +28,7 @@ impl Cell {
 
     /// Whether a stage keeps only its input from forward to backward, and computes itself again. GPipe does so: its other
     /// activations would be there once for every micro-batch.
-    pub fn recomputes_stages(&self) -> bool {
+    fn recomputes_stages(&self) -> bool {
         let gpipe = |pipeline: &Pipeline| pipeline.schedule == Schedule::Gpipe;
         self.checkpoint.blocks > 0 && self.parallel.pipeline.as_ref().is_some_and(gpipe)
     }

@@ -1,7 +1,6 @@
 //! A training step's memory and arithmetic: the fold of its operators' costs, and what else the device holds.
 
 use super::Workload;
-use crate::measure::Estimate;
 use crate::ops::cost::{Cost, Flops, Moment, Operators};
 use crate::residence::{Copies, Moved, Updated};
 
@@ -118,11 +117,6 @@ impl Operators {
         let updated = self.updated(workload);
         workload.offload.fewest_copies(self.blocks, workload.accumulation_steps, updated)
     }
-
-    /// Bytes at the highest moment of a step.
-    pub fn estimate(&self, workload: &Workload) -> Estimate {
-        self.account(workload).estimate()
-    }
 }
 
 #[cfg(test)]
@@ -175,7 +169,8 @@ mod tests {
 
     #[test]
     fn every_graph_that_lives_keeps_its_activations() {
-        let estimate = |live| of_four_blocks(0, live, Operators::estimate);
+        let estimate =
+            |live| of_four_blocks(0, live, |operators, workload| operators.account(workload).estimate());
         // Of each graph 430 are kept: 400 and three inputs. The backward of the last is 480 with its own.
         assert_eq!([1, 2, 3].map(|live| estimate(live).total()), [480, 910, 1340]);
         assert_eq!([1, 2, 3].map(|live| estimate(live).kept), [430, 860, 1290]);

@@ -92,7 +92,7 @@ impl Level {
 
     /// # Errors
     /// For any number but 0, 0.5 and 1.
-    pub fn from_number(number: f64) -> Result<Self, String> {
+    fn from_number(number: f64) -> Result<Self, String> {
         Self::ALL
             .into_iter()
             .find(|level| level.number() == number)

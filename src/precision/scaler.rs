@@ -16,7 +16,7 @@ use crate::optim::{Kept, Visit, clip_factor};
 
 /// The least that a scale backs off to, fp16's smallest normal number: gradients that still overflow
 /// are not the scale's fault.
-pub const SMALLEST_SCALE: f64 = 1.0 / 16384.0;
+const SMALLEST_SCALE: f64 = 1.0 / 16384.0;
 
 /// `{ kind = "static", scale = 65536 }` or `{ kind = "dynamic" }`
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

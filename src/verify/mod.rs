@@ -21,7 +21,7 @@ use miette::{Result, miette};
 use crate::common::refusal::{Refusal, unless_refused};
 use crate::recipe::Setting;
 pub use crate::row::Record;
-pub use check::{Check, Difference, Outcome, count};
+pub use check::{Check, Outcome, count};
 pub use golden::{Golden, ReferenceTensor};
 pub use table::{passes, table};
 pub use tolerance::{Tolerance, tolerance};

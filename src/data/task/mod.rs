@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use exam::{Exam, Question, Questions, beginning};
+pub use exam::{Exam, Questions, beginning};
 pub use gsm8k::Gsm8k;
 pub use sums::{LastLine, Sums};
-pub use topics::{Learn, Topics};
+pub use topics::Topics;
 
 use super::{DataError, Prompted, Split};
 use crate::keys::key::DefaultValue::{Nothing, Whole};

@@ -76,7 +76,7 @@ impl Method for Topics {
 }
 
 /// The name of the test set with words that no sentence of the training has.
-pub const OUT_OF_DISTRIBUTION: &str = "out of distribution";
+const OUT_OF_DISTRIBUTION: &str = "out of distribution";
 
 impl Topics {
     fn sentence(&self, random: &mut impl Rng, half: Half) -> Prompted {

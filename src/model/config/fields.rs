@@ -13,7 +13,7 @@ pub const DROPOUT: [&str; 6] =
 
 /// Fields that change neither what a causal language model computes nor how it is trained: where it comes from, how programs
 /// keep or show it, heads that are not its language model's, and how it generates.
-pub const HARMLESS: [&str; 87] = [
+const HARMLESS: [&str; 87] = [
     // The file itself and the programs that wrote it.
     "_name_or_path",
     "architectures",

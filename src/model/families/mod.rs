@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-pub use gpt2::{Gpt2, Gpt2Config, LearnedOrSinusoidal};
-pub use gptj::{GptJ, GptJConfig};
-pub use llama::{Llama, LlamaConfig, Qwen2};
+pub use gpt2::Gpt2;
+pub use gptj::GptJ;
+pub use llama::{Llama, Qwen2};
 
 use super::config::ConfigFile;
 use super::language::{Block, Outline};

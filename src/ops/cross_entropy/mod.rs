@@ -46,7 +46,7 @@ use tokens::Sums;
 use vocabulary::{Found, Head};
 
 /// Bytes of one chunk's fp32 logits. Their gradient in bf16 is half of it again.
-pub const CHUNK_BYTES: usize = 192 << 20;
+const CHUNK_BYTES: usize = 192 << 20;
 
 /// Entries that one product adds up to dh in exact fp32 on CUDA. The CPU's products add in blocks by
 /// themselves, and other types round their operands by more than the sum.

@@ -8,7 +8,7 @@ use super::launch::{buffer, contiguous, empty, float, sizes, vector};
 use super::row::PLANE;
 
 /// Planes of a block, which take rows in turn; a lane has one vector of each.
-pub const PLANES: usize = 8;
+const PLANES: usize = 8;
 /// Rows that a plane takes at least, and blocks that are enough for any device.
 const FEWEST_ROWS: usize = 4;
 const BLOCKS: usize = 1024;

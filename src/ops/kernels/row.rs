@@ -41,7 +41,7 @@ impl Rows {
 }
 
 /// Planes that share a row, at least one.
-pub fn planes(threads: usize) -> usize {
+fn planes(threads: usize) -> usize {
     threads.div_ceil(PLANE)
 }
 

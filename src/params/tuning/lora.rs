@@ -40,7 +40,7 @@ section! {
 }
 
 /// The names of A and B within their layer, as PEFT has them.
-pub const MATRICES: [&str; 2] = ["lora_A.weight", "lora_B.weight"];
+const MATRICES: [&str; 2] = ["lora_A.weight", "lora_B.weight"];
 
 impl Lora {
     /// The names in `target_modules`.

@@ -79,7 +79,7 @@ impl ShardSizes {
     }
 
     /// The same of one block.
-    pub fn flat_block(&self) -> u64 {
+    fn flat_block(&self) -> u64 {
         4 * self.trained * self.ranks
     }
 
