@@ -21,6 +21,7 @@ use crate::ops::largest::kernel as largest;
 use crate::ops::lora::low_rank;
 use crate::ops::nf4::kernel as packed;
 use crate::optim::adafactor::cuda as adafactor;
+use crate::optim::adamw::kernels;
 
 /// Cards that have each compute capability, and the branches of NVIDIA's driver that know them and CUDA 12.
 const CARDS: [(Capability, &str, &str); 10] = [
@@ -42,6 +43,7 @@ const WHEELS: [&str; 2] = ["nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-nvrtc=
 fn variants(capability: Capability) -> Vec<Variant> {
     let all = [
         many::variants(),
+        kernels::variants(),
         adafactor::variants(),
         decode::variants(),
         largest::variants(),

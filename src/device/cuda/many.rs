@@ -4,8 +4,6 @@ mod kernels;
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use cpu_kernels::adamw::AdamWStep;
-use cpu_kernels::dynamic_map;
 use cubecl::server::BufferBinding;
 use cudarc::driver::sys::CUstream;
 use itertools::Itertools;
@@ -13,90 +11,22 @@ use itertools::Itertools;
 use super::program::Function;
 use super::stream::Buffers;
 use super::{Gpu, memory};
+pub use kernels::Kernel;
 #[cfg(test)]
 pub use kernels::variants;
-use kernels::{ADAMW, ADAMW_8BIT, ADAMW_BF16, ADD, CAST, COPY, Kernel, SQUARES};
+use kernels::{ADD, CAST, COPY, SQUARES};
 
 /// Entries of a table: with five tensors each it takes 4,016 of the 4,096 bytes that a kernel's parameters may have on every
 /// device.
 pub const TOGETHER: usize = 76;
 const THREADS: u32 = 256;
-
-/// How AdamW's moments are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moments {
-    Fp32,
-    /// In fp32 numbers whose bits are the largest of each block of 256, and then 8-bit codes, as
-    /// [`cpu_kernels::dynamic_map`] has them.
-    Coded,
-    /// In bf16, rounded at random with this key and the tensor's number.
-    Rounded([u32; 2]),
-}
-
-impl Moments {
-    fn dtype(self) -> DType {
-        match self {
-            Self::Fp32 | Self::Coded => DType::F32,
-            Self::Rounded(_) => DType::BF16,
-        }
-    }
-
-    /// Numbers in the tensor of a moment of so many elements.
-    fn length(self, elements: usize) -> usize {
-        match self {
-            Self::Fp32 | Self::Rounded(_) => elements,
-            Self::Coded => elements.div_ceil(dynamic_map::BLOCK) + elements.div_ceil(4),
-        }
-    }
-}
-
-/// Steps AdamW over parameters p with their gradients g and moments m and v, `[p, g, m, v]` each, in place. All p
-/// have one type, and all g one; `numbers` has one for each. Where there are `remainders`, one each, p are in bf16 and these their fp32 masters' other 16
-/// bits. `clip` and `shared` are on the device.
-///
-/// # Panics
-/// When sizes or types differ, or the kernel cannot be compiled.
-pub fn adamw(
-    (tensors, numbers): (&[[CubeTensor; 4]], &[u32]),
-    remainders: &[CubeTensor],
-    moments: Moments,
-    clip: Option<&CubeTensor>,
-    shared: Option<&CubeTensor>,
-    step: AdamWStep,
-) {
-    let Some([p, g, ..]) = tensors.first() else { return };
-    let types = [p.dtype, g.dtype];
-    let expected = |[p, ..]: &[CubeTensor; 4]| {
-        let elements = p.meta.num_elements();
-        let moment = (moments.dtype(), moments.length(elements));
-        [(types[0], elements), (types[1], elements), moment, moment]
-    };
-    let kernel = match moments {
-        Moments::Fp32 => &ADAMW,
-        Moments::Coded => &ADAMW_8BIT,
-        Moments::Rounded(_) => &ADAMW_BF16,
-    };
-    let key = if let Moments::Rounded(key) = moments { key } else { [0; 2] };
-    let (others, scalars) = ([clip, shared], (step, key));
-    if remainders.is_empty() {
-        let rows = tensors.iter().zip(numbers);
-        let rows = rows.map(|(row, number)| Row::new("adamw", row, expected(row)).numbered(*number));
-        return launch(kernel, types, p, rows.collect(), others, scalars);
-    }
-    assert_eq!((types[0], remainders.len()), (DType::BF16, tensors.len()), "remainders of bf16 parameters");
-    let rows = tensors.iter().zip(numbers).zip(remainders).map(|((row, number), low)| {
-        let [p, g, m, v] = expected(row);
-        let row = row.each_ref();
-        Row::new("adamw", &[row[0], row[1], row[2], row[3], low].map(Clone::clone), [p, g, m, v, p])
-            .numbered(*number)
-    });
-    launch(kernel, types, p, rows.collect(), others, scalars);
-}
+/// Elements of the largest block of a kernel.
+pub const LARGEST_BLOCK: usize = 32_768;
 
 /// Writes each first tensor into the second, rounded to its type.
 ///
 /// # Panics
-/// As [`adamw`].
+/// When sizes or types differ, or the kernel cannot be compiled.
 pub fn cast(tensors: &[[CubeTensor; 2]]) {
     pairs(&CAST, tensors, |elements| elements);
 }
@@ -104,7 +34,7 @@ pub fn cast(tensors: &[[CubeTensor; 2]]) {
 /// Writes each first tensor into the second, of the same type, bit by bit.
 ///
 /// # Panics
-/// As [`adamw`], and where the types differ.
+/// When sizes or types differ, or the kernel cannot be compiled.
 pub fn copy(tensors: &[[CubeTensor; 2]]) {
     assert!(tensors.iter().all(|[from, to]| from.dtype == to.dtype), "copy takes two tensors of one type");
     pairs(&COPY, tensors, |elements| elements);
@@ -113,7 +43,7 @@ pub fn copy(tensors: &[[CubeTensor; 2]]) {
 /// Adds each first tensor to the second, in place, in fp32 and rounded once.
 ///
 /// # Panics
-/// As [`adamw`].
+/// When sizes or types differ, or the kernel cannot be compiled.
 pub fn add(tensors: &[[CubeTensor; 2]]) {
     pairs(&ADD, tensors, |elements| elements);
 }
@@ -127,7 +57,7 @@ pub fn parts_of_squares(elements: usize) -> usize {
 /// [`parts_of_squares`].
 ///
 /// # Panics
-/// As [`adamw`].
+/// When sizes or types differ, or the kernel cannot be compiled.
 pub fn squares(tensors: &[[CubeTensor; 2]]) {
     pairs(&SQUARES, tensors, parts_of_squares);
 }
@@ -142,7 +72,7 @@ fn pairs(kernel: &'static Kernel, tensors: &[[CubeTensor; 2]], second: fn(usize)
             let elements = pair[0].meta.num_elements();
             Row::new(kernel.name, pair, [(of[0], elements), (of[1], second(elements))])
         });
-        launch(kernel, of, &alike[0][0], rows.collect(), [None, None], (AdamWStep::default(), [0; 2]));
+        launch(kernel, of, &alike[0][0], rows.collect(), [None, None], Scalars::default());
     }
 }
 
@@ -159,21 +89,33 @@ struct Table<const K: usize> {
     entries: [Entry<K>; TOGETHER],
     numbers: [u32; TOGETHER],
     others: [u64; 2],
-    scalars: AdamWStep,
+    scalars: [f32; 8],
     key: [u32; 2],
     count: u32,
 }
 
 const _: () = assert!(size_of::<Table<5>>() <= 4096, "a kernel's parameters");
 
-/// On the device of `like`.
-fn launch<const K: usize>(
+/// What a kernel gets besides its tensors, in an order that it knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scalars {
+    pub numbers: [f32; 8],
+    /// Of random numbers.
+    pub key: [u32; 2],
+}
+
+/// Launches a kernel over rows of tensors on the device of `like`; it writes the last tensor of each row. `others` are on the
+/// device too, one number or a few each.
+///
+/// # Panics
+/// When the kernel cannot be compiled.
+pub fn launch<const K: usize>(
     kernel: &'static Kernel,
     types: [DType; 2],
     like: &CubeTensor,
     rows: Vec<Row<K>>,
     others: [Option<&CubeTensor>; 2],
-    (scalars, key): (AdamWStep, [u32; 2]),
+    scalars: Scalars,
 ) {
     let gpu = Gpu::of(like).expect("a CUDA tensor");
     let source = kernel.source(K, types);
@@ -186,7 +128,7 @@ fn launch<const K: usize>(
             return;
         }
         let others = others.map(|other| other.map(|other| other.handle.clone().binding()));
-        let call = Call { rows, others, scalars, key, block: kernel.block };
+        let call = Call { rows, others, scalars, block: kernel.block };
         // The kernels write the last tensor of each entry.
         let written = call.rows[0].buffers[K - 1].clone();
         gpu.stream().enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
@@ -197,13 +139,12 @@ fn launch<const K: usize>(
 struct Call<const K: usize> {
     rows: Vec<Row<K>>,
     others: [Option<BufferBinding>; 2],
-    scalars: AdamWStep,
-    key: [u32; 2],
+    scalars: Scalars,
     block: usize,
 }
 
 /// Tensors of one entry, of which the first has so many elements.
-struct Row<const K: usize> {
+pub struct Row<const K: usize> {
     buffers: [BufferBinding; K],
     elements: usize,
     /// For random numbers.
@@ -212,7 +153,7 @@ struct Row<const K: usize> {
 
 impl<const K: usize> Row<K> {
     /// A row of tensors, which must have these types and so many elements.
-    fn new(kernel: &str, tensors: &[CubeTensor; K], expected: [(DType, usize); K]) -> Self {
+    pub fn new(kernel: &str, tensors: &[CubeTensor; K], expected: [(DType, usize); K]) -> Self {
         let elements = tensors[0].meta.num_elements();
         for (tensor, expected) in tensors.iter().zip(expected) {
             assert_eq!((tensor.dtype, tensor.meta.num_elements()), expected, "a tensor of {kernel}");
@@ -220,7 +161,7 @@ impl<const K: usize> Row<K> {
         }
         // A block's end is counted in 32 bits too.
         assert!(
-            u32::try_from(elements + ADAMW_8BIT.block).is_ok(),
+            u32::try_from(elements + LARGEST_BLOCK).is_ok(),
             "{elements} elements are too many for {kernel}"
         );
         Self {
@@ -230,7 +171,7 @@ impl<const K: usize> Row<K> {
         }
     }
 
-    fn numbered(self, number: u32) -> Self {
+    pub fn numbered(self, number: u32) -> Self {
         Self { number, ..self }
     }
 }
@@ -242,8 +183,8 @@ impl<const K: usize> Call<K> {
             entries: [entry; TOGETHER],
             numbers: std::array::from_fn(|i| self.rows.get(i).map_or(0, |row| row.number)),
             others: [0; 2],
-            scalars: self.scalars,
-            key: self.key,
+            scalars: self.scalars.numbers,
+            key: self.scalars.key,
             count: self.rows.len() as u32,
         };
         // What was located stays in place until the kernel is in the stream.

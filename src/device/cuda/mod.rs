@@ -63,7 +63,7 @@ pub use flat::{copied, part, put};
 pub use graph::{Graph, Input, Place, Run, write_zeros};
 pub use lowered::{capability, require_capability, shared_memory};
 use many::copy;
-pub use many::{Moments, TOGETHER, adamw, add, cast, parts_of_squares, squares};
+pub use many::{TOGETHER, add, cast, parts_of_squares, squares};
 pub use matmul::{Operand, Output, View, has_blas, matmul, matmul_bias};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;

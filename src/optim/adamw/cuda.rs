@@ -4,8 +4,9 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 pub use cpu_kernels::adamw::AdamWStep;
 
+pub use super::kernels::Moments;
+use super::kernels::adamw;
 use crate::device::cuda;
-pub use crate::device::cuda::Moments;
 use crate::ops::kernels::launch::{contiguous, expect, writable};
 
 /// Parameters of one launch.
@@ -102,7 +103,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         for Group { moments, step, clip, shared, tensors, numbers, remainders } in self.groups.drain(..) {
-            cuda::adamw((&tensors, &numbers), &remainders, moments, clip.as_ref(), shared.as_ref(), step);
+            adamw((&tensors, &numbers), &remainders, moments, clip.as_ref(), shared.as_ref(), step);
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod compact;
 mod cpu;
 pub mod cuda;
 pub mod host;
+pub mod kernels;
 
 use burn::tensor::{Device, Tensor};
 
