@@ -23,6 +23,7 @@
 # If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
 # Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU
 # only the recipes for a CPU run.
+# `git add results` then takes what is committed of it: .gitignore leaves out charts, reports and traces but for a few.
 set -u
 cd "$(dirname "$0")/.."
 runner=${RUNNER:-target/release/runner}
