@@ -55,8 +55,8 @@ section! {
             .default(Word("norm")),
         /// Whether the host reads each step's loss before it goes on, as `loss.item()` does.
         pub sync_each_step: bool = Key::flag(false),
-        /// Whether forward and backward of a micro-batch are recorded as one CUDA graph, which the host launches by one call;
-        /// \"auto\": where they can be. Values stay the same.
+        /// One CUDA graph records forward and backward of a micro-batch, and the host launches it by one call; `auto`: where a
+        /// step can be recorded. Values stay the same.
         ///
         /// A cell that knows its device has one of the two. Absent in rows of steps by launches, as `mode`.
         #[serde(default, deserialize_with = "graph_or_auto", skip_serializing_if = "std::ops::Not::not")]

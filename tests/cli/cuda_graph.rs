@@ -82,9 +82,10 @@ fn the_phases_of_a_graph_fill_the_run() {
         let is = |row: &&Value| (row["cell"]["train"]["graph"] == true) == graph;
         rows.iter().find(is).expect("a row of each")
     });
-    // Backward has twice the products of forward.
+    // Of 124 million weights 39 are the head's, whose gradients the loss makes in forward; the blocks' backward has twice the
+    // products of their forward: 170 of 170 + 85 + 3 * 39.
     let share = phase(graph, "backward") / (phase(graph, "forward") + phase(graph, "backward"));
-    assert!((0.55..0.8).contains(&share), "backward is {share} of forward and backward");
+    assert!((0.4..0.6).contains(&share), "backward is {share} of forward and backward");
     for name in ["forward", "backward"] {
         let ratio = phase(graph, name) / phase(launches, name);
         assert!((0.3..1.1).contains(&ratio), "{name} takes {ratio} of its launches' time");
@@ -159,12 +160,13 @@ fn graphs_equal_launches(recipe: &str, cells: usize) {
         let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
         // Of several micro-batches it adds gradients as blocks end, and fewer of them are there at once.
         let adds = graph["cell"]["train"]["accumulation_steps"] != 1;
-        // It reads a batch at one place while the next is there already. Of a stack: 3 x 37 x 40 inputs and as many
+        // It may read a batch at one place while the next is there already. Of a stack: 3 x 37 x 40 inputs and as many
         // targets in bf16.
         let is_stack = graph["cell"]["model"]["kind"] == "swiglu";
         let batch = if is_stack { 3.0 * 37.0 * 40.0 * 2.0 * 2.0 } else { 0.0 };
         let (with, without) = (live(graph), live(launches));
-        assert!(adds || (with / (without + batch) - 1.0).abs() < 0.01, "the same memory: {with} {without}");
+        let same = 0.99 * without..1.01 * (without + batch);
+        assert!(adds || same.contains(&with), "the same memory: {with} {without}");
     }
 }
 

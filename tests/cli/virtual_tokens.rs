@@ -143,7 +143,7 @@ fn a_probe_leaves_features_where_they_are_and_full_tuning_does_not() {
     let grid = "[grid]\ntuning = [{ method = \"linear_probe\" }, { method = \"lp_ft\", probe_steps = 20 }, { method = \"full\" }]\n\
                 \"offload.strategy\" = [\"none\", \"overlap\"]\n";
     let place = Place::new(&format!("{TOPICS}{grid}"));
-    let says = ["6 measured", "linear probing, then full tuning"];
+    let says = ["6 measured", "tuning lp_ft"];
     place.runner(&["run", "recipe.toml"]).exits(0).says(&says);
     let rows = place.rows();
     let of = |method: &str| -> Vec<&Value> {
