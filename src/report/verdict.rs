@@ -100,11 +100,12 @@ impl<'c> Verdict<'c> {
         out.into_iter().map(|text| format!("{text}.")).collect()
     }
 
-    /// One sentence for each of several baselines.
+    /// One sentence for each of several baselines, and as many methods in all as an answer has sentences.
     fn in_short(&self, classes: &[Class]) -> Vec<String> {
         let sentence = |(place, class): (usize, &Class)| {
             let at = if place == 0 { self.at() } else { String::new() };
-            let texts = class.told().into_iter().enumerate();
+            let methods = if place == 0 { (MOST + 1).saturating_sub(classes.len()).max(1) } else { 1 };
+            let texts = class.told().into_iter().take(methods).enumerate();
             let texts = texts.map(|(place, rival)| class.text(rival, place == 0)).join("; ");
             format!("{at}{}{texts}.", class.name(classes))
         };

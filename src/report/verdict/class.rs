@@ -41,7 +41,7 @@ impl<'c> Class<'c> {
             let base = group.lines.iter().find_map(|&line| comparison.lines[line].baseline)?;
             of_problem.iter().find(|of| of.lines.contains(&base))
         };
-        let bases = of_problem.iter().filter_map(|group| base_of(group)).map(|base| base.lines[0]);
+        let bases = of_problem.iter().filter_map(base_of).map(|base| base.lines[0]);
         let bases: Vec<usize> = bases.unique().collect();
         let is_base = |group: &Group| bases.contains(&group.lines[0]);
         let class = |line: &usize| {
