@@ -48,7 +48,8 @@ impl<'c> Verdict<'c> {
             out.extend(match self.classes.as_slice() {
                 [] => self.alone(),
                 [class] => self.of_class(class),
-                classes => self.in_short(classes),
+                classes if classes.len() < MOST => self.in_short(classes),
+                _ => self.ends(),
             });
         }
         out.truncate(MOST);
@@ -100,16 +101,51 @@ impl<'c> Verdict<'c> {
         out.into_iter().map(|text| format!("{text}.")).collect()
     }
 
-    /// One sentence for each of several baselines, and as many methods in all as an answer has sentences.
+    /// One sentence for each of two baselines, and as many methods in all as an answer has sentences.
     fn in_short(&self, classes: &[Class]) -> Vec<String> {
         let sentence = |(place, class): (usize, &Class)| {
             let at = if place == 0 { self.at() } else { String::new() };
-            let methods = if place == 0 { (MOST + 1).saturating_sub(classes.len()).max(1) } else { 1 };
+            let methods = if place == 0 { MOST - 1 } else { 1 };
             let texts = class.told().into_iter().take(methods).enumerate();
             let texts = texts.map(|(place, rival)| class.text(rival, place == 0)).join("; ");
             format!("{at}{}{texts}.", class.name(classes))
         };
         classes.iter().enumerate().map(sentence).collect()
+    }
+
+    /// The fastest method and the one with the least memory, where more baselines than sentences would be named.
+    fn ends(&self) -> Vec<String> {
+        let comparison = self.comparison;
+        let name = |group: &Group| comparison.said(group.method);
+        let count = self.of_problem().count();
+        let fastest = self.least("step_s_median").map(|group| {
+            let (at, rate, memory) = (self.at(), self.rate(group), memory(comparison, group));
+            format!("{at}of {count} ways {} is the fastest: {rate} in {memory}.", name(group))
+        });
+        let smallest = self.least("live_peak_bytes").map(|group| {
+            let (rate, memory) = (self.rate(group), memory(comparison, group));
+            format!("{} needs the least memory: {memory}, at {rate}.", name(group))
+        });
+        fastest.into_iter().chain(smallest).collect()
+    }
+
+    /// The method with the least of a column, at the compared size.
+    fn least(&self, column: &str) -> Option<&Group> {
+        let number = |group: &Group| self.comparison.of_group(column, group).unwrap_or(f64::INFINITY);
+        self.of_problem().min_by(|a, b| number(a).total_cmp(&number(b)))
+    }
+
+    /// `204,800 tokens/s (1 process)`, of what is no language model `20.0 ms a step`.
+    fn rate(&self, group: &Group) -> String {
+        let written = |column: &str| self.comparison.written_of_group(column, group).unwrap_or_default();
+        let rate = match self.comparison.of_group("tokens_per_second", group) {
+            Some(_) => format!("{} tokens/s", written("tokens_per_second")),
+            None => format!("{} a step", written("step_s_median")),
+        };
+        match self.comparison.over_processes("step_s_median", &group.lines).len() {
+            1 => format!("{rate} (1 process)"),
+            _ => rate,
+        }
     }
 
     /// The rate and memory of each size, where there is no choice of methods.
