@@ -95,7 +95,9 @@ impl<'c> Verdict<'c> {
             *first = format!("{at}{first}");
         }
         let take = class.take(self.limit());
-        let sizes = told.iter().filter_map(|rival| self.over_sizes(class, rival)).collect_vec();
+        // Where a method is recommended, other sizes matter if it pays at some of them alone.
+        let sizes = told.iter().filter_map(|rival| self.over_sizes(class, rival));
+        let sizes = sizes.filter(|(_, pays)| take.is_none() || *pays).map(|(text, _)| text).collect_vec();
         let last = take.into_iter().chain(sizes).join("; ");
         out.extend((!last.is_empty()).then_some(last));
         out.into_iter().map(|text| format!("{text}.")).collect()
@@ -168,8 +170,9 @@ impl<'c> Verdict<'c> {
         self.of_problem().map(|group| cell(group).measure.memory_limit).all_equal_value().ok().flatten()
     }
 
-    /// `over 3 sizes level 1 takes 1.07 at batch size 8 to 1.16 times as long at batch size 4`, and from which one on it is shorter.
-    fn over_sizes(&self, class: &Class, rival: &Rival) -> Option<String> {
+    /// `over 3 sizes level 1 takes 1.07 at batch size 8 to 1.16 times as long at batch size 4`, and from which one on
+    /// it is shorter; whether there is such a size.
+    fn over_sizes(&self, class: &Class, rival: &Rival) -> Option<(String, bool)> {
         let comparison = self.comparison;
         let mut ratios = self.groups.iter().filter_map(|(&problem, groups)| {
             let find = |method: usize| groups.iter().find(|of| of.method == method);
@@ -190,15 +193,16 @@ impl<'c> Verdict<'c> {
             .position(|(.., ratio)| ratio.is_shorter())
             .filter(|&first| first > 0 && ratios[first..].iter().all(|(.., ratio)| ratio.is_shorter()));
         let pays = pays.map(|first| format!(", and less time from {} on", label(ratios[first].1)));
-        Some(format!(
+        let text = format!(
             "over {} sizes {name} takes {} at {} to {} at {}{}",
             ratios.len(),
             least.2,
             label(least.1),
             most.2.times("as long"),
             label(most.1),
-            pays.unwrap_or_default()
-        ))
+            pays.as_deref().unwrap_or_default()
+        );
+        Some((text, pays.is_some()))
     }
 }
 

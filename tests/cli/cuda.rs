@@ -193,10 +193,20 @@ steps = 3
         ]
     };
     assert_eq!(copies("naive"), expected(8, 8));
-    assert_eq!(copies("overlap"), expected(5, 5));
-    let bytes = of("overlap")["crossings"][2]["bytes"].as_u64().expect("bytes");
+    let overlap = copies("overlap");
+    // A step without waiting may have the tokens of a batch on their way, 4 KiB.
+    assert!([5, 6].map(|forward| expected(forward, 5)).contains(&overlap), "{overlap:?}");
+    let bytes = |crossing: usize| of("overlap")["crossings"][crossing]["bytes"].as_u64().expect("bytes");
     // 2 · 256² + 2 · 256 · 128 + 3 · 256 · 1024 weights of two bytes, norms, biases and their alignment.
-    assert!((8 * 1_966_080..8 * 1_966_080 * 101 / 100).contains(&bytes), "{bytes}");
+    for (crossing, blocks) in [(0, 5), (1, 5), (2, 8)] {
+        let block = 1_966_080;
+        assert!(
+            (blocks * block..blocks * block * 101 / 100).contains(&bytes(crossing)),
+            "{}",
+            bytes(crossing)
+        );
+    }
+    let bytes = bytes(2);
     let naive = of("naive");
     let hidden =
         naive["crossings"].as_array().expect("crossings").iter().map(|c| c["hidden_seconds"].as_f64());
