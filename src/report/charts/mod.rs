@@ -27,11 +27,11 @@ pub use timeline::compared;
 /// Draws the charts of a kind; none where the rows do not allow it.
 type Draw = fn(&Comparison) -> canvas::Result<Vec<Chart>>;
 
-/// Every kind of chart, in the order of the report.
+/// Every kind of chart, in the order of the report: a sweep before the bars of all its cells.
 const CHARTS: &[Draw] = &[
+    lines::lines,
     bars::bars,
     scatter::scatter,
-    lines::lines,
     curves::curves,
     scales::scales,
     growth::growth,
