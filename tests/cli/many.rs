@@ -57,7 +57,7 @@ fn a_sweep_of_many_cells_goes_on_from_its_rows() {
 /// cargo test --release --test cli ten_thousand -- --ignored --nocapture
 #[test]
 #[ignore = "has limits of time for a release build"]
-fn ten_thousand_cells_are_planned_in_a_second_and_resumed_in_two() {
+fn ten_thousand_cells_are_planned_in_a_second_resumed_in_two_and_reported_in_ten() {
     let place = place_with_rows(&sweep(100, 10));
     let timed = |args: &[&str], limit: f64, said: &str| {
         let start = Instant::now();
@@ -68,4 +68,6 @@ fn ten_thousand_cells_are_planned_in_a_second_and_resumed_in_two() {
     };
     timed(&["plan", "recipe.toml"], 1.0, "10000 cells; every cell fits");
     timed(&["run", "recipe.toml", "--dry-run"], 2.0, "would run 1 of 10000 cells: 10000");
+    let results = place.results();
+    timed(&["report", results.to_str().expect("a path")], 10.0, "report.pdf");
 }
