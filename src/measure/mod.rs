@@ -122,6 +122,11 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// Whether a step ran as a CUDA graph. The device may have refused one that the cell asks for.
+    pub fn is_graph(&self) -> bool {
+        self.paths.get("graph").is_some_and(|path| !path.starts_with("none"))
+    }
+
     /// A row before format 7 counted operations in a second of forward and backward alone.
     #[must_use]
     pub fn with_rate_of_whole_steps(self) -> Self {

@@ -90,14 +90,11 @@ fn of_builds(comparison: &Comparison) -> Option<String> {
 /// else by its share of the device's rate.
 pub fn waits_for_host(line: &Line) -> bool {
     let is = |key: &str, value: &str| line.settings.get(key).is_none_or(|of| of == value);
-    let path = line.measured().and_then(|measured| measured.paths.get("graph"));
-    let in_a_graph = path.is_some_and(|path| !path.starts_with("none"));
     // Blocks that move wait for their copies, ranks for each other, an update on the host for it, and a graph for nobody.
     let launches = line.row.is_some_and(|row| !row.is_on_cpu())
-        && line.measured().is_some_and(|measured| measured.ranks.is_empty())
+        && line.measured().is_some_and(|measured| measured.ranks.is_empty() && !measured.is_graph())
         && is("offload.strategy", "none")
-        && is("offload.optimizer", "device")
-        && !in_a_graph;
+        && is("offload.optimizer", "device");
     let share = || columns::named("share_of_matmul_rate")(line);
     launches
         && line.busy().map_or_else(|| share().is_some_and(|share| share < WAITING), |busy| busy < AT_WORK)

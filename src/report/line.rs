@@ -69,7 +69,8 @@ impl<'a> Line<'a> {
     /// The share of the measured step that its kernels take; `None` without a trace, and where batches differ in size, so that
     /// the traced one may be another.
     pub fn busy(&self) -> Option<f64> {
-        busy(self.cell, self.measured()?, self.kernels?)
+        let share = self.kernels? / self.measured()?.step.median;
+        (!self.cell.data.sampler().varies()).then_some(share.min(1.0))
     }
 
     /// The line as if this row were its only one.
@@ -121,11 +122,6 @@ impl<'a> Line<'a> {
         let peak = self.measured()?.memory.live_peak;
         (peak > 0).then(|| self.estimate() as f64 / peak as f64)
     }
-}
-
-/// As [`Line::busy`], of so many seconds of kernels.
-pub fn busy(cell: &Cell, measured: &Measurement, kernels: f64) -> Option<f64> {
-    (!cell.data.sampler().varies()).then_some((kernels / measured.step.median).min(1.0))
 }
 
 fn of_its_end(row: &Row) -> Option<&Measurement> {

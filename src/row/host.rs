@@ -1,14 +1,10 @@
 //! How much of a step its host needs to launch the kernels.
 
-use super::Row;
 use crate::advise::{Rates, launching};
 use crate::common::DeviceId;
 use crate::device::Ceilings;
 use crate::measure::Measurement;
 use crate::recipe::Cell;
-
-/// From this share of the step on the device waits for its host.
-const WAITS: f64 = 0.8;
 
 /// The host's time for the launches of a step, as a share of the measured step: the kernels that the operators count, at the
 /// host's time for one launch. `None` on the CPU, and where that time was not measured.
@@ -17,17 +13,8 @@ pub(super) fn host_share(cell: &Cell, ceilings: &Ceilings, measurement: &Measure
         return None;
     }
     let mut ran = cell.with_resident_blocks(measurement.resident_blocks);
-    // The device may have refused a graph.
-    ran.train.graph &= measurement.paths.get("graph").is_some_and(|path| !path.starts_with("none"));
+    ran.train.graph &= measurement.is_graph();
     Some(launching(&ran, &Rates::of(cell.device_id(), *ceilings)) / measurement.step.median)
-}
-
-impl Row {
-    /// Whether the device waits for its host, which launches kernels one by one: the step then takes the host's time, and
-    /// would be longer on a slower host. `None` where it is not known.
-    pub fn waits_for_host(&self) -> Option<bool> {
-        Some(self.host_share? >= WAITS)
-    }
 }
 
 #[cfg(test)]
