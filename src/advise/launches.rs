@@ -8,7 +8,6 @@ use strum::VariantArray;
 use crate::common::DeviceId;
 use crate::device::{Capability, Target};
 use crate::measure::Phase;
-use crate::model::families::Gpt2;
 use crate::model::language::{Computation, LmBatch, Tokens};
 use crate::model::{Network, Parts};
 use crate::ops::autocast::autocast;
@@ -69,7 +68,7 @@ fn cell(device: DeviceId) -> Cell {
 
 /// Forward and backward, to the gradients' end.
 fn step(cell: &Cell) -> impl Fn() {
-    let model = cell.model.language::<Gpt2>().expect("checked by kind");
+    let model = cell.model.language().expect("checked by kind");
     let device = cell.device_id();
     let source = model.source(device, cell.precision.stored(), &cell.tuning()).expect("random weights");
     let computation = Computation::new(cell.precision.arithmetic(), cell.ops, cell.checkpoint);

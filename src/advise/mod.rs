@@ -145,7 +145,7 @@ fn without_slots(plan: &Plan) -> (String, u64) {
 /// Nor do segments where every block moves: each is computed again by itself.
 fn what_it_does(cell: &Cell) -> String {
     let mut cell = cell.clone();
-    let all = cell.operators().blocks;
+    let all = cell.operators().layers();
     match cell.offload.resident_blocks {
         ResidentBlocks::Count(0) if cell.offload.moves() => cell.checkpoint.blocks = 0,
         ResidentBlocks::Count(count) if cell.offload.moves() && count == all => {

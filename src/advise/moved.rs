@@ -13,7 +13,7 @@ pub(super) fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
         return [0.0, 0.0];
     }
     let operators = cell.operators();
-    let layers = operators.blocks;
+    let layers = operators.layers();
     let steps = cell.train.accumulation_steps;
     let block = operators.block_weights();
     let [to_device, to_host, _] = bus(rates);
@@ -27,7 +27,7 @@ pub(super) fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
     let moving = layers - cell.offload.resident_blocks.count(layers);
     let inputs = match cell.offload.activations {
         Memory::Device => 0,
-        Memory::Host => moving * steps * operators.block.first().map_or(0, |cost| cost.input) as usize,
+        Memory::Host => moving * steps * operators.block_input() as usize,
     } as f64;
     let forward = (bytes(forward_to_device, block) / to_device).max(inputs / to_host);
     let back_in = bytes(backward_to_device, block) + bytes(gradients_to_device, gradients) + inputs;
@@ -60,7 +60,8 @@ pub(super) fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
     }
     let operators = cell.operators();
     if cell.offload.optimizer == Memory::Device {
-        let moving = operators.blocks - cell.offload.resident_blocks.count(operators.blocks);
+        let layers = operators.layers();
+        let moving = layers - cell.offload.resident_blocks.count(layers);
         let trained = (operators.block_trained() * cell.precision.stored_bytes()) as f64;
         let all = if cell.offload.moves() { moving as f64 * trained } else { 0.0 };
         // Weights and gradients come, and weights go back.
@@ -68,7 +69,7 @@ pub(super) fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
     }
     let stored = cell.precision.stored_bytes() as f64;
     let trained = operators.trained() as f64;
-    let in_blocks = (operators.block_trained() * operators.blocks as u64) as f64;
+    let in_blocks = operators.trained_in_blocks() as f64;
     // Master, and state, are read and written; a gradient is read, and a weight written.
     let state = operators.state_bytes(&cell.workload()) as f64;
     let rate = if cell.offload.optimizer_state.is_memory() {

@@ -89,7 +89,7 @@ fn levels(cell: &Cell, keep: bool) -> Vec<Level> {
 /// Segments of 1, 2, 4 ... blocks, and none.
 fn segments(cell: &Cell, keep: bool) -> Vec<usize> {
     let own = cell.checkpoint.blocks;
-    let blocks = cell.operators().blocks;
+    let blocks = cell.operators().layers();
     let powers = std::iter::successors(Some(1), |size| Some(2 * size)).take_while(|size| *size < blocks);
     let mut all: Vec<usize> = if keep { vec![own] } else { [0, own].into_iter().chain(powers).collect() };
     all.sort_unstable();

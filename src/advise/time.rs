@@ -151,8 +151,7 @@ impl Model<'_> {
     /// Weights of 4 bits become numbers for each pass over them.
     fn unpacked(&self, passes: usize) -> Work {
         let operators = self.cell.operators();
-        let numbers =
-            if self.cell.tuning.packs() { operators.block_parameters() * operators.blocks as u64 } else { 0 };
+        let numbers = if self.cell.tuning.packs() { operators.parameters_of_blocks() } else { 0 };
         let bytes = 0.5 + self.cell.precision.compute.bytes() as f64;
         let times = passes * self.cell.train.accumulation_steps;
         Work { bytes: numbers as f64 * bytes * times as f64, ..Work::default() }

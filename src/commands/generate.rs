@@ -20,7 +20,7 @@ use crate::measure::{Measured, Phase, Stop};
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Computation, DecoderSizes};
-use crate::model::{Model, Parts, on_language};
+use crate::model::{Model, Parts};
 use crate::ops::autocast::autocast;
 use crate::params::peft;
 use crate::params::table::Tuning;
@@ -80,8 +80,8 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
     tell_all(args, &model);
     let text = Text::open(args)?;
-    let fitting = on_language!(&model, model => model.check_weights()).expect("a language model");
-    fitting.map_err(|e| miette!("{e}"))?;
+    let language = model.language().expect("a language model");
+    language.check_weights().map_err(|e| miette!("{e}"))?;
     let tuning = match &args.adapter {
         None => Tuning::default(),
         Some(folder) => adapted(&model, folder)?,
@@ -91,10 +91,11 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     let cell = cell(args, device, &model, [text.prompts.len(), longest])?;
     let computation = Computation::new(cell.precision.arithmetic(), cell.ops, cell.checkpoint);
     let mut meter = device.meter();
-    let results = on_language!(&model, model => {
-        let source = model.source(device, cell.precision.stored(), &tuning.frozen());
+    let results = {
+        let source = language.source(device, cell.precision.stored(), &tuning.frozen());
         let source = source.map_err(|e| miette!("{e}"))?;
-        let network = model.network(longest, &source, computation, (Some(placement(&cell)), None), Parts::Whole).valid();
+        let homes = (Some(placement(&cell)), None);
+        let network = language.network(longest, &source, computation, homes, Parts::Whole).valid();
         let _region = autocast(cell.precision.region());
         let generate = || {
             generate(&network, &text.prompts, &request, &|_| false, &device.burn()).map_err(|e| {
@@ -125,8 +126,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
             tell(measured(new, [first, second], meter.so_far())?);
             results
         }
-    })
-    .expect("a language model");
+    };
     Ok(results.iter().map(|ids| text.show(ids)).join("\n"))
 }
 

@@ -57,7 +57,7 @@ impl Cell {
         let with = |count: usize| self.with_resident_blocks(Some(count));
         let fits = |count: usize| with(count).estimate().total() <= self.device_id().room(limit);
         // All of them need no slots. Of fewer, more need as much memory or more: the largest number is found by halving.
-        let blocks = self.operators().blocks;
+        let blocks = self.operators().layers();
         if fits(blocks) {
             return with(blocks);
         }

@@ -38,7 +38,7 @@ impl Cell {
         let pipeline = self.parallel.pipeline.as_ref()?;
         Some(Division {
             order: pipeline.order(),
-            layers: self.operators().blocks,
+            layers: self.operators().layers(),
             recomputes: self.recomputes_stages(),
             stashes: pipeline.schedule.updates_at_once(),
             region: self.precision.region(),
@@ -146,7 +146,7 @@ impl Cell {
         Operators {
             first: parts.iter().flat_map(|part| part.first.clone()).collect(),
             last: parts.iter().flat_map(|part| part.last.clone()).collect(),
-            blocks: parts.iter().map(|part| part.blocks).sum(),
+            blocks: parts.iter().flat_map(|part| part.blocks.clone()).collect(),
             ..self.operators()
         }
     }
@@ -162,7 +162,7 @@ impl Cell {
         let of_last = if last { all.last.clone() } else { Vec::new() };
         Operators {
             first: if first { all.first.clone() } else { Vec::new() },
-            blocks: order.shape.blocks(stage, all.blocks).len(),
+            blocks: all.blocks[order.shape.blocks(stage, all.layers())].to_vec(),
             last: of_last.into_iter().chain(copy).collect(),
             ..all
         }
@@ -176,7 +176,7 @@ impl Cell {
         let flops: Vec<_> =
             stages.map(|stage| cell.operators_of_stage(&order, stage).flops(&workload)).collect();
         let mean = flops.iter().map(|flops| flops.forward).sum::<f64>() / flops.len() as f64;
-        let layers = self.operators().blocks;
+        let layers = self.operators().layers();
         let again = |stage: usize, of: &Flops| match self.recomputes_stages() {
             false => of.recompute,
             // A stage that is computed again computes smaller segments of it once more.

@@ -1,7 +1,7 @@
 //! A training step's memory and arithmetic: the fold of its operators' costs, and what else the device holds.
 
 use super::Workload;
-use crate::ops::cost::{Cost, Flops, Moment, Operators};
+use crate::ops::cost::{Cost, Flops, Moment, Operators, each_once};
 use crate::residence::{Copies, Moved, Updated};
 
 impl Operators {
@@ -23,37 +23,40 @@ impl Operators {
 
     /// All of it, as forward and backward of one micro-batch go through it.
     pub(super) fn whole(&self, workload: &Workload) -> Cost {
-        let block = Cost::sequence(&self.block);
+        let blocks = || each_once(&self.blocks, |block| Cost::sequence(block));
         let mut parts = self.first.clone();
         if workload.is_forward_alone() {
-            let places = workload.offload.resident_blocks.places(self.blocks);
+            let places = workload.offload.resident_blocks.places(self.layers());
             let slot = workload.offload.slot_bytes_of_a_forward(&self.moved(workload), workload.device).1;
             let in_slot = Moment::workspace(slot);
-            let moving = Cost {
+            let moving = |block: Cost| Cost {
                 weights: 0,
                 forward: block.forward + in_slot,
                 passing: block.passing + in_slot,
                 ..block
             };
-            let stays = |resident: &bool| *resident || !workload.offload.moves();
-            parts.extend(places.iter().map(|resident| if stays(resident) { block } else { moving }));
+            let stays = |resident: bool| resident || !workload.offload.moves();
+            let placed = blocks().into_iter().zip(places);
+            parts.extend(placed.map(|(block, place)| if stays(place) { block } else { moving(block) }));
             parts.extend(&self.last);
             return Cost::sequence(&parts).forward_alone();
         }
         if workload.offload.moves() && workload.shard.is_none() {
             let Workload { offload, device, .. } = *workload;
             let moved = self.moved(workload);
-            let moving = offload.moving_block(block.recomputed(), device);
-            let resident = if moved.recomputes { block.recomputed() } else { block };
-            let resident = offload.resident_block(resident, &moved, device);
-            let places = offload.resident_blocks.places(self.blocks);
-            parts.extend(places.into_iter().map(|stays| if stays { resident } else { moving }));
+            let moving = |block: Cost| offload.moving_block(block.recomputed(), device);
+            let resident = |block: Cost| {
+                let block = if moved.recomputes { block.recomputed() } else { block };
+                offload.resident_block(block, &moved, device)
+            };
+            let places = offload.resident_blocks.places(self.layers());
+            let placed = blocks().into_iter().zip(places);
+            parts.extend(placed.map(|(block, stays)| if stays { resident(block) } else { moving(block) }));
         } else if workload.shard.is_some() || workload.adds_by_block || workload.checkpoint.blocks > 0 {
             // Backward is done with a block, or with a segment of them, before the next.
             let recomputes = workload.checkpoint.blocks > 0 && !workload.gathers();
             let (stored, steps) = (workload.precision.stored_bytes(), workload.accumulation_steps as u64);
-            let all = vec![block; self.blocks];
-            parts.extend(all.chunks(workload.checkpoint.blocks.max(1)).map(|segment| {
+            parts.extend(blocks().chunks(workload.checkpoint.blocks.max(1)).map(|segment| {
                 let cost = Cost::sequence(segment);
                 let cost = if recomputes { cost.recomputed() } else { cost };
                 match workload.shard {
@@ -66,7 +69,7 @@ impl Operators {
                 }
             }));
         } else {
-            (0..self.blocks).for_each(|_| parts.extend(&self.block));
+            parts.extend(self.blocks.iter().flat_map(|block| block.iter()));
         }
         parts.extend(&self.last);
         Cost::sequence(&parts)
@@ -80,21 +83,18 @@ impl Operators {
 
     /// Sizes of what moves between the host and the device.
     pub(super) fn moved(&self, workload: &Workload) -> Moved {
-        let (blocks, stored) = (self.blocks as u64, workload.precision.stored_bytes());
+        let (blocks, stored) = (self.layers() as u64, workload.precision.stored_bytes());
         let (weights, trained, others) = match workload.shard {
             Some(sizes) => (stored * (sizes.trained + sizes.frozen), sizes.trained, sizes.others),
-            None => {
-                let trained = self.block_trained();
-                (self.block_weights(), trained, self.trained() - trained * blocks)
-            }
+            None => (self.block_weights(), self.block_trained(), self.trained() - self.trained_in_blocks()),
         };
         Moved {
             blocks,
-            resident: workload.offload.resident_blocks.count(self.blocks) as u64,
+            resident: workload.offload.resident_blocks.count(self.layers()) as u64,
             weights,
             trained,
             others,
-            input: self.block.first().map_or(0, |cost| cost.input),
+            input: self.block_input(),
             stored,
             accumulates: workload.accumulates,
             updates: workload.optimizer.rule().is_some(),
@@ -105,9 +105,9 @@ impl Operators {
 
     /// What an update changes of a block.
     pub fn updated(&self, workload: &Workload) -> Updated {
-        match workload.optimizer.rule().map_or(0, |_| self.block_trained()) {
+        match workload.optimizer.rule().map_or(0, |_| self.trained_in_blocks()) {
             0 => Updated::Nothing,
-            trained if trained < self.block_parameters() => Updated::Part,
+            trained if trained < self.parameters_of_blocks() => Updated::Part,
             _ => Updated::Whole,
         }
     }
@@ -115,7 +115,7 @@ impl Operators {
     /// The fewest copies of blocks in a step.
     pub fn fewest_copies(&self, workload: &Workload) -> Copies {
         let updated = self.updated(workload);
-        workload.offload.fewest_copies(self.blocks, workload.accumulation_steps, updated)
+        workload.offload.fewest_copies(self.layers(), workload.accumulation_steps, updated)
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
 
     /// Four blocks of one operator each, in segments of so many.
     fn of_four_blocks<T>(blocks: usize, live_graphs: usize, f: impl FnOnce(&Operators, &Workload) -> T) -> T {
-        let operators = Operators { block: vec![operator_cost()], blocks: 4, ..Operators::default() };
+        let operators = Operators { blocks: vec![[operator_cost()].into(); 4], ..Operators::default() };
         let (precision, optimizer) = (Precision::default(), OptimizerConfig::default());
         let workload = Workload {
             device: DeviceId::Cpu,

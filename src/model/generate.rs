@@ -5,7 +5,6 @@ use burn::tensor::{Device, Tensor};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::families::Family;
 use super::language::{Cache, Decoder, Tokens};
 use crate::device::integers;
 use crate::ops::attention::Mask;
@@ -45,8 +44,8 @@ pub struct NotNumbers;
 ///
 /// # Panics
 /// When there is no prompt or an empty one.
-pub fn generate<F: Family>(
-    network: &Decoder<F>,
+pub fn generate(
+    network: &Decoder,
     prompts: &[Vec<u32>],
     request: &Request,
     stops: &dyn Fn(&[u32]) -> bool,

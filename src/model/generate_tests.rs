@@ -6,7 +6,6 @@ use burn::tensor::DType;
 use super::*;
 use crate::common::{Compute, DeviceId};
 use crate::device::drawing;
-use crate::model::families::{Gpt2, GptJ, Llama, Qwen2};
 use crate::model::language::Computation;
 use crate::model::{Model, Parts};
 use crate::ops::dense::Arithmetic;
@@ -25,19 +24,19 @@ const QWEN2: &str = "kind = \"qwen2\"\nhidden_size = 36\nintermediate_size = 50\
                      num_key_value_heads = 2\n";
 
 /// Of 3 layers and a vocabulary of 101, with weights drawn at random.
-fn network<F: Family>(model: &str) -> Decoder<F> {
-    network_with::<F>(model, Offload::default())
+fn network(model: &str) -> Decoder {
+    network_with(model, Offload::default())
 }
 
 /// The same weights each time, where the offload says.
-fn network_with<F: Family>(model: &str, offload: Offload) -> Decoder<F> {
+fn network_with(model: &str, offload: Offload) -> Decoder {
     let text = format!(
         "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}vocab_size = 101\nnum_hidden_layers = 3\n\
          max_position_embeddings = 40\n[train]\nbatch_size = 1\nseq_len = 8\n"
     );
     let model: Model =
         Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a recipe").cells.remove(0).model;
-    let model = model.language::<F>().expect("of its kind");
+    let model = model.language().expect("a language model");
     let _drawing = drawing();
     DeviceId::Cpu.burn().seed(5);
     let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default().frozen()).unwrap();
@@ -52,7 +51,7 @@ fn prompts() -> Vec<Vec<u32>> {
 }
 
 /// The logits of each prompt's last token.
-fn last_logits<F: Family>(network: &Decoder<F>, tokens: &Tokens, cache: Option<&mut Cache>) -> Vec<f32> {
+fn last_logits(network: &Decoder, tokens: &Tokens, cache: Option<&mut Cache>) -> Vec<f32> {
     let last: Vec<i32> = (1..=tokens.batch).map(|b| (b * tokens.sequence - 1) as i32).collect();
     let hidden = network.hidden(tokens, cache).inner();
     let logits = network.logits(hidden.select(0, integers(last, &Device::flex())));
@@ -60,8 +59,8 @@ fn last_logits<F: Family>(network: &Decoder<F>, tokens: &Tokens, cache: Option<&
 }
 
 /// Logits of a padded batch with a cache are those of each sequence alone without one, token after token.
-fn cached_logits_are_those_of_whole_sequences<F: Family>(model: &str) {
-    let (network, device) = (network::<F>(model), Device::flex());
+fn cached_logits_are_those_of_whole_sequences(model: &str) {
+    let (network, device) = (network(model), Device::flex());
     let mut sequences = prompts();
     let longest = sequences.iter().map(Vec::len).max().unwrap();
     let padding: Vec<usize> = sequences.iter().map(|sequence| longest - sequence.len()).collect();
@@ -83,18 +82,18 @@ fn cached_logits_are_those_of_whole_sequences<F: Family>(model: &str) {
 
 #[test]
 fn a_cache_and_padding_change_no_logit() {
-    cached_logits_are_those_of_whole_sequences::<Gpt2>(GPT2);
-    cached_logits_are_those_of_whole_sequences::<GptJ>(GPTJ);
-    cached_logits_are_those_of_whole_sequences::<Llama>(LLAMA);
-    cached_logits_are_those_of_whole_sequences::<Qwen2>(QWEN2);
+    cached_logits_are_those_of_whole_sequences(GPT2);
+    cached_logits_are_those_of_whole_sequences(GPTJ);
+    cached_logits_are_those_of_whole_sequences(LLAMA);
+    cached_logits_are_those_of_whole_sequences(QWEN2);
 }
 
 /// Whole sequences and the tokens after them, with blocks wherever they live.
-fn logits_are_the_same_wherever_blocks_live<F: Family>(model: &str) {
+fn logits_are_the_same_wherever_blocks_live(model: &str) {
     let device = Device::flex();
     let request = Request { tokens: 8, choice: Choice::Greedy, ends: Vec::new() };
     let computed = |offload: Offload| {
-        let network = network_with::<F>(model, offload);
+        let network = network_with(model, offload);
         let whole = |_| last_logits(&network, &Tokens::new(&prompts()[2], 1, &device), None);
         // Forward after forward: the slots hold blocks of the one before.
         let whole: Vec<f32> = (0..3).flat_map(whole).collect();
@@ -120,13 +119,13 @@ fn logits_are_the_same_wherever_blocks_live<F: Family>(model: &str) {
 
 #[test]
 fn offload_changes_no_logit_and_no_text() {
-    logits_are_the_same_wherever_blocks_live::<Gpt2>(GPT2);
-    logits_are_the_same_wherever_blocks_live::<Llama>(LLAMA);
-    logits_are_the_same_wherever_blocks_live::<Qwen2>(QWEN2);
+    logits_are_the_same_wherever_blocks_live(GPT2);
+    logits_are_the_same_wherever_blocks_live(LLAMA);
+    logits_are_the_same_wherever_blocks_live(QWEN2);
 }
 
-fn prompts_continue_as_each_alone<F: Family>(model: &str) {
-    let (network, device) = (network::<F>(model), Device::flex());
+fn prompts_continue_as_each_alone(model: &str) {
+    let (network, device) = (network(model), Device::flex());
     for choice in [Choice::Greedy, Choice::Sample { temperature: 1e-7, top_k: 3, seed: 1 }] {
         let request = Request { tokens: 12, choice, ends: Vec::new() };
         let together = generate(&network, &prompts(), &request, &|_| false, &device).unwrap();
@@ -142,15 +141,15 @@ fn prompts_continue_as_each_alone<F: Family>(model: &str) {
 
 #[test]
 fn prompts_of_different_lengths_continue_as_each_alone() {
-    prompts_continue_as_each_alone::<Gpt2>(GPT2);
-    prompts_continue_as_each_alone::<GptJ>(GPTJ);
-    prompts_continue_as_each_alone::<Llama>(LLAMA);
-    prompts_continue_as_each_alone::<Qwen2>(QWEN2);
+    prompts_continue_as_each_alone(GPT2);
+    prompts_continue_as_each_alone(GPTJ);
+    prompts_continue_as_each_alone(LLAMA);
+    prompts_continue_as_each_alone(QWEN2);
 }
 
 #[test]
 fn each_token_is_the_most_probable_after_all_before_it() {
-    let (network, device) = (network::<Qwen2>(QWEN2), Device::flex());
+    let (network, device) = (network(QWEN2), Device::flex());
     let request = Request { tokens: 6, choice: Choice::Greedy, ends: Vec::new() };
     let sequence = generate(&network, &[vec![7, 70, 17]], &request, &|_| false, &device).unwrap().remove(0);
     for known in 3..sequence.len() {
@@ -163,7 +162,7 @@ fn each_token_is_the_most_probable_after_all_before_it() {
 
 #[test]
 fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
-    let (network, device) = (network::<Qwen2>(QWEN2), Device::flex());
+    let (network, device) = (network(QWEN2), Device::flex());
     let sample = |seed, ends: &[u32]| {
         let ends = ends.to_vec();
         let choice = Choice::Sample { temperature: 1.0, top_k: 0, seed };
@@ -181,7 +180,7 @@ fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
 /// Each sequence ends by its own rule, and the others go on as before.
 #[test]
 fn a_rule_stops_a_sequence_and_leaves_the_others_alone() {
-    let (network, device) = (network::<Llama>(LLAMA), Device::flex());
+    let (network, device) = (network(LLAMA), Device::flex());
     let request = Request { tokens: 9, choice: Choice::Greedy, ends: Vec::new() };
     let whole = generate(&network, &prompts(), &request, &|_| false, &device).unwrap();
     // A sum of new tokens that one sequence reaches before another.

@@ -1,5 +1,6 @@
 //! Networks: the kinds that `[model]` names, and the traits by which the runner trains them.
 
+pub mod architecture;
 pub mod config;
 pub mod families;
 pub mod generate;
@@ -7,13 +8,12 @@ pub mod language;
 mod part;
 pub mod swiglu;
 
-use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{DType, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::device::cuda::Input;
@@ -28,66 +28,52 @@ use crate::params::tuning::LinearLayer;
 use crate::residence::Offloaded;
 
 use config::{ConfigFile, LanguageModel};
-use families::*;
+use families::FAMILIES;
 use language::DecoderSizes;
 pub use part::{Output, Part, Parts};
 use swiglu::SwigluConfig;
 
-/// Declares `[model]`: SwiGLU stacks and these families of language models.
-macro_rules! models {
-    ($dollar:tt $($kind:ident),*) => {
-        /// `[model]`
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        pub enum Model {
-            Swiglu(SwigluConfig),
-            $($kind(LanguageModel<$kind>),)*
-        }
-
-        impl Model {
-            /// The kinds of language models.
-            pub const LANGUAGE: &[&str] = &[$(<$kind as Family>::KIND),*];
-
-            pub const SECTIONS: &[Section] = &[
-                Section::new("model").with(
-                    "The network.",
-                    &[Key::method(Values::Kinds).named("kind", "Which network.").called("network").follows(&["model.preset"])],
-                ),
-                config::SECTION,
-                SwigluConfig::SECTION,
-                $(<$kind as Family>::SECTION),*
-            ];
-        }
-
-        /// An expression of the section of any kind.
-        macro_rules! on_model {
-            ($dollar on:expr, $dollar model:ident => $dollar result:expr) => {
-                match $dollar on {
-                    $crate::model::Model::Swiglu($dollar model) => $dollar result,
-                    $($crate::model::Model::$kind($dollar model) => $dollar result,)*
-                }
-            };
-        }
-
-        /// `Some` of an expression of a [`LanguageModel`]; `None` for a SwiGLU stack.
-        macro_rules! on_language {
-            ($dollar on:expr, $dollar model:ident => $dollar result:expr) => {
-                match $dollar on {
-                    $crate::model::Model::Swiglu(_) => None,
-                    $($crate::model::Model::$kind($dollar model) => Some($dollar result),)*
-                }
-            };
-        }
-    };
+/// `[model]`
+#[derive(Clone, Debug, PartialEq)]
+pub enum Model {
+    Swiglu(SwigluConfig),
+    Language(LanguageModel),
 }
 
-models!($ Qwen2, Llama, Gpt2, GptJ);
-pub(crate) use {on_language, on_model};
-
-/// `[model]` of one kind.
-pub trait Kind {
-    type Network: Network;
+impl Serialize for Model {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Swiglu(config) => serializer.serialize_newtype_variant("Model", 0, Self::SWIGLU, config),
+            Self::Language(model) => {
+                serializer.serialize_newtype_variant("Model", 1, model.family.kind, model)
+            }
+        }
+    }
 }
+
+const SECTIONS: [Section; 3 + FAMILIES.len()] = {
+    const KIND: Key = Key::method(Values::Kinds).named("kind", "Which network.").called("network");
+    let model = Section::new("model").with("The network.", &[KIND.follows(&["model.preset"])]);
+    let mut sections = [model; 3 + FAMILIES.len()];
+    (sections[1], sections[2]) = (config::SECTION, SwigluConfig::SECTION);
+    let mut family = 0;
+    while family < FAMILIES.len() {
+        sections[3 + family] = FAMILIES[family].section;
+        family += 1;
+    }
+    sections
+};
+
+/// The kind of SwiGLU stacks, and those of language models.
+const KINDS: [&str; 1 + FAMILIES.len()] = {
+    let mut kinds = [Model::SWIGLU; 1 + FAMILIES.len()];
+    let mut family = 0;
+    while family < FAMILIES.len() {
+        kinds[1 + family] = FAMILIES[family].kind;
+        family += 1;
+    }
+    kinds
+};
 
 /// What a forward and a backward read of a batch, and what else decides their launches.
 pub struct Inputs {
@@ -136,6 +122,16 @@ pub trait Network: Module + Sized {
 }
 
 impl Model {
+    /// The kind of SwiGLU stacks.
+    pub const SWIGLU: &str = "swiglu";
+
+    pub const KINDS: &[&str] = &KINDS;
+
+    /// The kinds of language models.
+    pub const LANGUAGE: &[&str] = KINDS.split_at(1).1;
+
+    pub const SECTIONS: &[Section] = &SECTIONS;
+
     pub fn parameters(&self) -> u64 {
         match self {
             Self::Swiglu(config) => config.parameters(),
@@ -151,19 +147,30 @@ impl Model {
         }
     }
 
+    /// The language model, where it is one.
+    pub fn language(&self) -> Option<&LanguageModel> {
+        match self {
+            Self::Swiglu(_) => None,
+            Self::Language(model) => Some(model),
+        }
+    }
+
     /// A language model's parameters, stored in this type.
     pub fn table(&self, dtype: DType, tuning: &Tuning) -> Option<Table> {
-        on_language!(self, model => model.table(dtype, tuning))
+        self.language().map(|model| model.table(dtype, tuning))
     }
 
     /// Its operators, with the adapters of `tuning`.
     pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
-        on_model!(self, model => model.operators(setting, tuning))
+        match self {
+            Self::Swiglu(config) => config.operators(setting),
+            Self::Language(model) => model.operators(setting, tuning),
+        }
     }
 
     /// Where a language model's weights come from.
     pub fn weights(&self) -> Option<&WeightsFrom> {
-        on_language!(self, model => &model.weights)
+        self.language().map(|model| &model.weights)
     }
 
     /// The folder that its weights are loaded from.
@@ -176,7 +183,9 @@ impl Model {
 
     /// Takes a language model's weights from this folder.
     pub fn load_from(&mut self, folder: PathBuf) {
-        on_language!(self, model => model.weights = WeightsFrom::Folder(folder));
+        if let Self::Language(model) = self {
+            model.weights = WeightsFrom::Folder(folder);
+        }
     }
 
     /// The `config.json` that goes with a language model's weights; see [`config::to_hugging_face`].
@@ -186,68 +195,44 @@ impl Model {
         base: Option<ConfigFile>,
         ends: Option<&[u32]>,
     ) -> Option<Value> {
-        fn of<F: Family>(
-            model: &LanguageModel<F>,
-            stored: DType,
-            base: Option<ConfigFile>,
-            ends: Option<&[u32]>,
-        ) -> Value {
-            config::to_hugging_face::<F>(&model.config, stored, base, ends)
-        }
-        on_language!(self, model => of(model, stored, base, ends))
+        let LanguageModel { family, config, .. } = self.language()?;
+        Some(config::to_hugging_face(family, config, stored, base, ends))
     }
 
     /// What the user should know of the `config.json` in its folder of weights, a sentence each; none where it has no folder.
     pub fn notices(&self, trains: bool) -> Vec<String> {
-        fn of<F: Family>(_: &LanguageModel<F>, file: &ConfigFile, trains: bool) -> Vec<String> {
-            file.notices::<F>(trains)
-        }
         let file = self.weights_folder().and_then(|folder| ConfigFile::read(folder).ok());
-        let notices = file.and_then(|file| on_language!(self, model => of(model, &file, trains)));
+        let notices = file.zip(self.language()).map(|(file, model)| file.notices(model.family, trains));
         notices.unwrap_or_default()
     }
 
     /// The name of a language model's kind.
     pub fn kind(&self) -> Option<&'static str> {
-        fn of<F: Family>(_: &LanguageModel<F>) -> &'static str {
-            F::KIND
-        }
-        on_language!(self, model => of(model))
+        self.language().map(|model| model.family.kind)
     }
 
     /// Tokens a language model knows.
     pub fn vocab_size(&self) -> Option<usize> {
-        self.decoder().map(|shape| shape.vocab_size)
+        self.language().map(|model| model.architecture().vocab_size)
     }
 
     /// The sizes of a language model.
     pub fn decoder(&self) -> Option<DecoderSizes> {
-        on_language!(self, model => model.shape())
-    }
-
-    /// The model, where it is of this family.
-    pub fn language<F: Family>(&self) -> Option<&LanguageModel<F>> {
-        on_language!(self, model => (model as &dyn Any).downcast_ref())?
+        self.language().map(LanguageModel::shape)
     }
 
     /// How the weights of a language model's linear layers lie.
     pub fn layout(&self) -> Option<WeightLayout> {
-        fn of<F: Family>(_: &LanguageModel<F>) -> WeightLayout {
-            F::LAYOUT
-        }
-        on_language!(self, model => of(model))
+        self.language().map(|model| model.architecture().layout)
     }
 
     /// The linear layers of a language model's block.
     pub fn linear_layers(&self) -> Vec<LinearLayer> {
-        on_language!(self, model => model.linear_layers()).unwrap_or_default()
+        self.language().map(LanguageModel::linear_layers).unwrap_or_default()
     }
 
     /// Its operators, by their names in `[ops]`.
     pub fn operator_names(&self) -> &'static [&'static str] {
-        fn of<F: Family>(_: &LanguageModel<F>) -> &'static [&'static str] {
-            F::OPERATORS
-        }
-        on_language!(self, model => of(model)).unwrap_or(&["swiglu"])
+        self.language().map_or(&["swiglu"], |model| model.family.operators)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::{Inputs, Kind, Network};
+use super::{Inputs, Network};
 use crate::common::Compute;
 use crate::device::cuda::Input;
 use crate::keys::section::section;
@@ -23,7 +23,6 @@ use crate::ops::tensor_parallel::{copy_cost, copy_to_ranks, sum_cost, sum_over_r
 use crate::ops::{Checkpoint, Operator};
 use crate::params::source::{Init, Source};
 use crate::params::split::Split;
-use crate::params::table::Tuning;
 use crate::params::table::{Group, Table};
 use crate::world::ProcessGroup;
 
@@ -82,24 +81,19 @@ impl SwigluConfig {
     }
 
     /// x ← FFN(x) in each block, and the distance to the target.
-    pub fn operators(&self, setting: &Setting, _: &Tuning) -> Operators {
+    pub fn operators(&self, setting: &Setting) -> Operators {
         let sizes = [self.hidden_size, self.intermediate_size].map(|size| size as u64);
         let [hidden, inner] = [sizes[0], setting.part(sizes[1])];
         let layer = swiglu::cost(setting, [hidden, inner], WeightLayout::InOut);
         let (copy, sum) = (copy_cost(setting, hidden), sum_cost(setting, hidden, setting.element()));
         Operators {
-            block: [copy, vec![layer], sum].concat(),
-            blocks: self.num_hidden_layers,
+            blocks: vec![[copy, vec![layer], sum].concat().into(); self.num_hidden_layers],
             last: vec![mean_square::cost(setting, sizes[0])],
             // Input and target.
             batch: 2 * setting.activation(sizes[0]),
             ..Operators::default()
         }
     }
-}
-
-impl Kind for SwigluConfig {
-    type Network = SwigluStack;
 }
 
 impl Network for SwigluStack {

@@ -6,7 +6,6 @@ use super::feed::{Feed, Problems, TokenFeed};
 use crate::common::refusal::refuse;
 use crate::data::Share;
 use crate::device::{dtype, integers};
-use crate::model::families::Family;
 use crate::model::generate::{NotNumbers, Request, generate};
 use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::model::swiglu::SwigluStack;
@@ -55,9 +54,9 @@ impl Build for SwigluStack {
     }
 }
 
-impl<F: Family> Build for Decoder<F> {
+impl Build for Decoder {
     fn build(cell: &Cell, groups: &Groups, parts: Parts) -> Self {
-        let model = cell.model.language::<F>().expect("checked by kind");
+        let model = cell.model.language().expect("checked by kind");
         let source = model.source(cell.device_id(), cell.precision.stored(), &cell.tuning());
         let arithmetic = cell.precision.arithmetic();
         let computation = Computation::new(arithmetic, cell.ops, cell.checkpoint);

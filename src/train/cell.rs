@@ -13,7 +13,9 @@ use super::training::Training;
 use crate::common::DeviceId;
 use crate::common::refusal::refuse;
 use crate::measure::{Crossing, Loading, Measured, Measurement, Stop, diverged};
-use crate::model::{Kind, on_model};
+use crate::model::Model;
+use crate::model::language::Decoder;
+use crate::model::swiglu::SwigluStack;
 use crate::parallel::Groups;
 use crate::params::save::Saved;
 use crate::recipe::{Cell, Folders};
@@ -37,8 +39,11 @@ pub fn train(
     on_tuned: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
-    let outcome =
-        on_model!(&cell.model, model => run(model, (cell, world), memory_limit, trace, on_tuned, on_step)?);
+    let run = match cell.model {
+        Model::Swiglu(_) => run::<SwigluStack>,
+        Model::Language(_) => run::<Decoder>,
+    };
+    let outcome = run((cell, world), memory_limit, trace, on_tuned, on_step)?;
     let measurement = measurement(&cell.within(memory_limit), outcome);
     match measurement.not_finite() {
         None => Ok(measurement),
@@ -46,8 +51,7 @@ pub fn train(
     }
 }
 
-fn run<K: Kind<Network: Build>>(
-    _: &K,
+fn run<N: Build>(
     (cell, world): (&Cell, &World),
     memory_limit: u64,
     trace: Option<&Path>,
@@ -57,7 +61,7 @@ fn run<K: Kind<Network: Build>>(
     let (id, placed) = (cell.device_id(), cell.within(memory_limit).of_micro_batches());
     // Before memory is counted: the corpus does not count as the cell's.
     let groups = Groups::of(world, &cell.parallel);
-    let mut feed = K::Network::feed(&placed, share(&groups.replicas));
+    let mut feed = N::feed(&placed, share(&groups.replicas));
     let folders = Folders::of(cell).expect("checked with the cell");
     folders.check_free().unwrap_or_else(|e| refuse(e));
     let states = folders.state.clone().map(|state| States::of(cell, state));
@@ -81,7 +85,7 @@ fn run<K: Kind<Network: Build>>(
     let noted = total.min(MOST_NOTED);
     feed.reserve(noted);
     meter.reserve(noted);
-    let mut training = Training::<K::Network>::among(&start, &groups, feed, total);
+    let mut training = Training::<N>::among(&start, &groups, feed, total);
     on_step(0, total);
     training.prepare(&mut *meter, on_tuned);
     let limit = early.unwrap_or_else(limit);

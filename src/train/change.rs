@@ -11,7 +11,9 @@ use super::build::Build;
 use super::step::share;
 use super::training::Training;
 use crate::common::locked;
-use crate::model::{Kind, on_model};
+use crate::model::Model;
+use crate::model::language::Decoder;
+use crate::model::swiglu::SwigluStack;
 use crate::parallel::Groups;
 use crate::params::named::Named;
 use crate::recipe::Cell;
@@ -52,18 +54,21 @@ impl Movement for RefillsEarly {
 /// # Panics
 /// Where the process of a run would end, and for a cell that counts epochs.
 pub fn change(cell: &Cell, damage: Option<Damage>) -> Change {
-    on_model!(&cell.model, model => of(model, cell, damage))
+    match cell.model {
+        Model::Swiglu(_) => of_network::<SwigluStack>(cell, damage),
+        Model::Language(_) => of_network::<Decoder>(cell, damage),
+    }
 }
 
-fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Change {
+fn of_network<N: Build>(cell: &Cell, damage: Option<Damage>) -> Change {
     let ranks = cell.parallel.ranks();
     if ranks == 1 {
-        return of_rank::<K>(cell, &World::alone(), damage, &Mutex::default());
+        return of_rank::<N>(cell, &World::alone(), damage, &Mutex::default());
     }
     let turn = &Mutex::default();
     let limit = Duration::try_from_secs_f64(cell.parallel.timeout).unwrap_or(Duration::MAX);
     let changes: Vec<Change> = thread::scope(|scope| {
-        let work = |world: World| scope.spawn(move || of_rank::<K>(cell, &world, damage, turn));
+        let work = |world: World| scope.spawn(move || of_rank::<N>(cell, &world, damage, turn));
         let threads: Vec<_> = World::threads(ranks, limit).into_iter().map(work).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
@@ -86,18 +91,13 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
 
 /// `turn`: held by the rank that draws at random. Threads share one generator, and random problems come right behind the
 /// weights.
-fn of_rank<K: Kind<Network: Build>>(
-    cell: &Cell,
-    world: &World,
-    damage: Option<Damage>,
-    turn: &Mutex<()>,
-) -> Change {
+fn of_rank<N: Build>(cell: &Cell, world: &World, damage: Option<Damage>, turn: &Mutex<()>) -> Change {
     let steps = cell.measure.steps.expect("the cell counts steps");
     let cell = &cell.of_micro_batches();
     let groups = Groups::of(world, &cell.parallel);
-    let feed = K::Network::feed(cell, share(&groups.replicas));
+    let feed = N::feed(cell, share(&groups.replicas));
     let drawing = locked(turn);
-    let mut training = Training::<K::Network>::among(cell, &groups, feed, steps);
+    let mut training = Training::<N>::among(cell, &groups, feed, steps);
     training.draw();
     drop(drawing);
     training.prepare(&mut *cell.device_id().meter(), |_| ());

@@ -2,13 +2,12 @@
 
 use super::*;
 use crate::data::Share;
-use crate::model::families::Gpt2;
 use crate::model::language::Decoder;
 use crate::parallel::schedule::accumulation;
 use crate::params::named::Named;
 use crate::recipe::{Recipe, Source};
 
-type Network = Decoder<Gpt2>;
+type Network = Decoder;
 
 fn cell(more: &str) -> Cell {
     let own = more.starts_with("optimizer");

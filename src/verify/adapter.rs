@@ -12,7 +12,6 @@ use super::grad_scaler::FILE;
 use super::settings::quoted;
 use super::{Check, Golden, ReferenceTensor, Tolerance};
 use crate::model::config::from_hugging_face;
-use crate::model::on_language;
 use crate::params::named::Named;
 use crate::params::peft;
 use crate::params::table::Entry;
@@ -99,7 +98,7 @@ pub fn checks(folder: &Path) -> Option<Vec<Check>> {
     let lora = if let TuningConfig::Lora(lora) = &method { Some(lora) } else { None };
     let tokens = tuning.virtual_tokens.map(|tokens| tokens.count() as f64);
     let model = from_hugging_face(folder).ok()?;
-    let table = on_language!(&model, model => model.table(DType::F32, &tuning))?;
+    let table = model.table(DType::F32, &tuning)?;
     let elements = |of: fn(&Entry) -> bool| Some(table.elements(of) as f64);
     let numbers = [
         ("rank", lora.map(|lora| lora.rank as f64), counts.r.map(|r| r as f64)),

@@ -14,17 +14,15 @@ use super::settings::{Variant, as_source, quoted, variants};
 use super::updates::{self, Observed, STEPS};
 use super::{Check, Golden, Kind, Options, Outcome, ReferenceTensor, Tolerance};
 use crate::common::Compute;
-use crate::model::config::{LanguageModel, from_hugging_face};
-use crate::model::families::Family;
+use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Decoder, DecoderSizes, LmBatch};
-use crate::model::on_language;
+use crate::model::language::{Decoder, DecoderSizes};
 use crate::ops::autocast::autocast;
 use crate::params::named::{Named, wide};
 use crate::params::table::Tuning;
 use crate::params::weights::Weights;
 use crate::recipe::{Cell, Recipe};
-use crate::train::{Feed, Training};
+use crate::train::Training;
 
 /// Settings under which at least logits, loss and gradients are the reference's.
 const VERIFIED: [&str; 11] = [
@@ -61,7 +59,7 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     let model = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
     let DecoderSizes { vocab_size: vocab, max_positions: positions, gated, tied, .. } =
         model.decoder().expect("a language model");
-    let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default()));
+    let table = model.table(DType::F32, &Tuning::default());
     let checked = |weights: Weights| weights.check(&table.expect("a language model"), tied);
     Weights::open(folder).and_then(checked).map_err(|e| miette!("{e}"))?;
     let reference = Reference::read(golden, vocab, positions)?;
@@ -88,22 +86,10 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     for Variant { label, cell } in variants(recipe, &VERIFIED, &options.settings)? {
         let comparison = Comparison::new(&cell, options.atol).with_reference(off);
         let feed = reference.feed(&cell);
-        let compared = on_language!(&cell.model, model => {
-            compare(training(model, &cell, feed), &cell, golden, &reference, comparison)
-        })
-        .expect("its kind is config.json's");
+        let compared = compare(Training::new(&cell, feed, STEPS), &cell, golden, &reference, comparison);
         checks.extend(compared.into_iter().map(|check| check.labelled(&label)));
     }
     Ok(checks)
-}
-
-/// Of a cell's model, before its first step.
-fn training<'c, F: Family>(
-    _: &LanguageModel<F>,
-    cell: &'c Cell,
-    feed: Box<dyn Feed<LmBatch>>,
-) -> Training<'c, Decoder<F>> {
-    Training::new(cell, feed, STEPS)
 }
 
 /// How far the reference's loss is from the one of its own logits in f64.
@@ -114,8 +100,8 @@ fn inexactness(golden: &Golden, reference: &Reference, vocab: usize) -> Option<f
 }
 
 /// `training` has made no step.
-fn compare<F: Family>(
-    mut training: Training<'_, Decoder<F>>,
+fn compare(
+    mut training: Training<'_, Decoder>,
     cell: &Cell,
     golden: &Golden,
     reference: &Reference,
@@ -166,7 +152,7 @@ fn compare<F: Family>(
 }
 
 /// [batch, sequence, vocab]
-fn logits<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -> Vec<f64> {
+fn logits(network: &Decoder, cell: &Cell, reference: &Reference) -> Vec<f64> {
     let _region = autocast(cell.precision.region());
     let tokens = reference.batch(cell).tokens;
     let hidden = network.hidden(&tokens, None).inner();
@@ -216,7 +202,7 @@ fn clipping(observed: &Observed, cell: &Cell, golden: &Golden, comparison: Compa
 }
 
 /// The greedy continuation: the number of tokens that differ, which must be none.
-fn continuation<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -> Option<Check> {
+fn continuation(network: &Decoder, cell: &Cell, reference: &Reference) -> Option<Check> {
     let prompts: Vec<Vec<u32>> = reference.prompts.iter().map(|(prompt, _)| prompt.clone()).collect();
     let (prompt, expected) = reference.prompts.first()?;
     let request = Request { tokens: expected.len() - prompt.len(), choice: Choice::Greedy, ends: Vec::new() };
@@ -236,8 +222,8 @@ fn continuation<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Refere
 }
 
 /// Losses of the steps, gradients at the last one and what they changed of every parameter.
-fn after_updates<F: Family>(
-    training: &mut Training<'_, Decoder<F>>,
+fn after_updates(
+    training: &mut Training<'_, Decoder>,
     cell: &Cell,
     golden: &Golden,
     comparison: Comparison,

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::families::Qwen2;
 use crate::model::language::LmBatch;
 use crate::recipe::{Recipe, Source};
 use crate::train::{Damage, Feed};
@@ -192,7 +191,7 @@ fn a_slot_refilled_too_early_fails() {
     let reference = Reference::read(&golden, 512, 128).unwrap();
     let cell = cell(&["offload.strategy=overlap", "offload.buffers=2"]);
     for early in [false, true] {
-        let mut training = Training::<Decoder<Qwen2>>::new(&cell, reference.feed(&cell), STEPS);
+        let mut training = Training::<Decoder>::new(&cell, reference.feed(&cell), STEPS);
         if early {
             training.damage(Some(Damage::StaleSlot));
         }
@@ -212,7 +211,7 @@ fn a_lost_micro_batch_fails() {
         // The batches are those of `steps`, weighed for three.
         let mut batches = reference.feed(&three).next();
         batches.truncate(steps.train.accumulation_steps);
-        let training = Training::<Decoder<Qwen2>>::new(&three, Box::new(Given(batches)), STEPS);
+        let training = Training::<Decoder>::new(&three, Box::new(Given(batches)), STEPS);
         let checks = compare(training, &three, &golden, &reference, comparison());
         let of = |part: &str| checks.iter().filter(|c| c.name.starts_with(part)).all(Check::passes);
         assert_eq!([of("loss"), of("grad.model.layers.0.mlp")], [passes; 2], "{}", table(&checks));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use runner::common::{Compute, DeviceId};
 use runner::model::config::from_hugging_face;
-use runner::model::families::Qwen2;
 use runner::model::language::{Computation, Tokens};
 use runner::model::{Network, Parts};
 use runner::ops::dense::Arithmetic;
@@ -30,7 +29,7 @@ fn order_of_slots() {
         let Ok(model) = from_hugging_face(folder) else {
             return checks.verdict("offload", false, "tests/fixtures/qwen2 cannot be read from here");
         };
-        let model = model.language::<Qwen2>().expect("a qwen2");
+        let model = model.language().expect("a qwen2");
         let logits = |offload: Offload, early: bool| {
             let (device, dtype) = (DEVICE.burn(), runner::device::dtype(Compute::Fp32));
             let source = model.source(DEVICE, dtype, &Tuning::default()).expect("the fixture's weights");

@@ -124,7 +124,7 @@ impl Unit {
         Self {
             hidden: cell.model.hidden_size() as u64,
             tokens: cell.train.tokens() as u64,
-            layers: cell.operators().blocks as u64,
+            layers: cell.operators().layers() as u64,
             element: cell.precision.compute.bytes(),
         }
     }

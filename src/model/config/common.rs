@@ -72,16 +72,16 @@ impl Common {
     ///
     /// # Errors
     /// A padding token of a family that learns all rows of its embedding.
-    pub fn take<F: Family>(written: &mut Map<String, Value>) -> Result<Self, String> {
+    pub fn take(family: &Family, written: &mut Map<String, Value>) -> Result<Self, String> {
         let mut common = Self::default();
         if let Some(range) = written.remove(INITIALIZER_RANGE).and_then(|value| value.as_f64()) {
             common.initializer_range = range;
         }
         if let Some(id) = written.remove(PAD_TOKEN_ID).and_then(|value| value.as_u64()) {
-            if !F::PADS {
+            if !family.pads {
                 return Err(format!(
                     "pad_token_id has no effect on kind = \"{}\", whose embedding learns every row; remove the key",
-                    F::KIND
+                    family.kind
                 ));
             }
             common.pad_token_id = Some(id as usize);
@@ -97,9 +97,9 @@ impl Common {
     ///
     /// # Errors
     /// A value that transformers does not take either.
-    pub fn read<F: Family>(file: &ConfigFile, vocab_size: usize) -> Result<Self, String> {
+    pub fn read(family: &Family, file: &ConfigFile, vocab_size: usize) -> Result<Self, String> {
         let range = file.positive(INITIALIZER_RANGE)?;
-        let pad = file.get(PAD_TOKEN_ID).filter(|_| F::PADS);
+        let pad = file.get(PAD_TOKEN_ID).filter(|_| family.pads);
         let row = |value: &Value| {
             let row = value
                 .as_i64()

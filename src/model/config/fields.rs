@@ -128,11 +128,11 @@ impl ConfigFile {
     ///
     /// # Errors
     /// A key whose value is not supported.
-    pub fn fates<F: Family>(&self) -> Result<Vec<(&str, Fate)>, String> {
-        self.written::<F>()?;
+    pub fn fates(&self, family: &'static Family) -> Result<Vec<(&str, Fate)>, String> {
+        self.written(family)?;
         let read = self.asked();
         let fate = |key: &str| match key {
-            _ if F::PADS && key == "pad_token_id" || key == "initializer_range" => Fate::Read,
+            _ if family.pads && key == "pad_token_id" || key == "initializer_range" => Fate::Read,
             _ if read.contains(key) => Fate::Read,
             _ if DROPOUT.contains(&key) => Fate::Dropout,
             _ if HARMLESS.contains(&key) => Fate::Harmless,
@@ -142,8 +142,8 @@ impl ConfigFile {
     }
 
     /// What the user should know of the file, a sentence each. `trains`: whether weights change.
-    pub fn notices<F: Family>(&self, trains: bool) -> Vec<String> {
-        let fates = self.fates::<F>().unwrap_or_default();
+    pub fn notices(&self, family: &'static Family, trains: bool) -> Vec<String> {
+        let fates = self.fates(family).unwrap_or_default();
         // Text of somebody else's.
         let written = |key: &str| printable(&format!("{key} = {}", self.get(key).unwrap_or(&Value::Null)));
         let of = |wanted: Fate| fates.iter().filter(move |(_, fate)| *fate == wanted).map(|(key, _)| *key);

@@ -8,8 +8,8 @@ use std::path::Path;
 use burn::tensor::DType;
 use serde_json::{Map, Value, json};
 
-use super::Common;
-use super::section::{Dimension, complete, keys_of, present};
+use super::section::{complete, present};
+use super::{Common, Dimensions};
 use crate::common::text::without_mark;
 use crate::keys::Key;
 use crate::model::Model;
@@ -35,18 +35,21 @@ pub fn from_hugging_face(folder: &Path) -> Result<Model, String> {
 
 /// The `config.json` of a model whose weights are stored in this type. `base`: that of its first weights, which stays as it
 /// is but for what is another now. `ends`: the tokens that end a text, where they are not those of `base`.
-pub fn to_hugging_face<F: Family>(
-    config: &F::Config,
+pub fn to_hugging_face(
+    family: &'static Family,
+    config: &Dimensions,
     stored: DType,
     base: Option<ConfigFile>,
     ends: Option<&[u32]>,
 ) -> Value {
-    let dimensions = present(config);
-    let in_file = keys_of::<F>().filter(|(_, in_file)| !in_file.is_empty());
-    let mut own: Map<String, Value> = in_file
-        .filter_map(|(key, in_file)| Some((in_file.into(), dimensions.get(key.name)?.clone())))
-        .collect();
-    F::write(config, &mut own);
+    let mut own = Map::new();
+    for (key, value) in present(config) {
+        let name = family.section.keys.iter().find(|known| known.name == key).map_or("", |known| known.name);
+        own.insert(family.name_in_file(name).into(), value);
+    }
+    own.remove("");
+    let (activation, computed) = family.activation;
+    own.extend([("architectures".into(), json!([family.class])), (activation.into(), json!(computed))]);
     let mut file = match base {
         // The weights have a head now, also where they had none.
         Some(ConfigFile { keys: mut file, .. }) => {
@@ -65,7 +68,7 @@ pub fn to_hugging_face<F: Family>(
         ["dtype", "torch_dtype"].into_iter().filter(|key| file.contains_key(*key)).collect();
     let dtypes = if there.is_empty() { vec!["torch_dtype"] } else { there };
     file.extend(dtypes.iter().map(|key| (key.to_string(), json!(stored))));
-    file.extend([("model_type".into(), json!(F::KIND)), (MARK.into(), json!(RUNNER))]);
+    file.extend([("model_type".into(), json!(family.kind)), (MARK.into(), json!(RUNNER))]);
     if let Some(ends) = ends {
         with_ends(&mut file, ends);
     }
@@ -131,14 +134,15 @@ impl ConfigFile {
     ///
     /// # Errors
     /// When it is of another family, or its dimensions cannot be used.
-    pub fn model<F: Family>(&self, folder: &Path) -> Result<F::Config, String> {
+    pub fn model(&self, family: &'static Family, folder: &Path) -> Result<Dimensions, String> {
         let kind = self.supported_kind(folder)?;
-        if kind != F::KIND {
+        if kind != family.kind {
             return Err(format!("{} holds a {kind} model; write kind = \"{kind}\"", folder.display()));
         }
-        let missing = |missing: Vec<Dimension>| format!("the key `{}` is missing", missing[0].1);
-        self.written::<F>()
-            .and_then(|written| complete::<F>(written, missing))
+        let missing =
+            |missing: Vec<&'static str>| format!("the key `{}` is missing", family.name_in_file(missing[0]));
+        self.written(family)
+            .and_then(|written| complete(family, written, missing))
             .map_err(|e| format!("{}: {e}", folder.join("config.json").display()))
     }
 
@@ -146,8 +150,8 @@ impl ConfigFile {
     ///
     /// # Errors
     /// A key whose value cannot be used.
-    pub fn common<F: Family>(&self, folder: &Path, vocab_size: usize) -> Result<Common, String> {
-        let common = Common::read::<F>(self, vocab_size);
+    pub fn common(&self, family: &Family, folder: &Path, vocab_size: usize) -> Result<Common, String> {
+        let common = Common::read(family, self, vocab_size);
         common.map_err(|e| format!("{}: {e}", folder.join("config.json").display()))
     }
 
@@ -155,9 +159,14 @@ impl ConfigFile {
     ///
     /// # Errors
     /// A key whose value is not supported.
-    pub fn written<F: Family>(&self) -> Result<Map<String, Value>, String> {
+    pub fn written(&self, family: &'static Family) -> Result<Map<String, Value>, String> {
         self.only("quantization_config", Value::Null)?;
         self.only("is_causal", json!(true))?;
+        let (activation, computed) = family.activation;
+        self.only(activation, json!(computed))?;
+        for (name, value) in family.fixed {
+            self.only(name, value.value().unwrap_or_default())?;
+        }
         // Heads that were cut out.
         if self
             .get("pruned_heads")
@@ -166,7 +175,8 @@ impl ConfigFile {
             return Err("pruned_heads is not supported; only heads that are all there are".into());
         }
         let mut written = Map::new();
-        for (Key { name: key, values, .. }, in_file) in keys_of::<F>() {
+        for Key { name: key, values, .. } in family.section.keys {
+            let in_file = family.name_in_file(key);
             let alias = if ALIASES.contains(key) { self.get(key) } else { None };
             let value = match (self.get(in_file), alias) {
                 (Some(value), Some(alias)) if value != alias => {
@@ -176,14 +186,14 @@ impl ConfigFile {
                 (None, None) => continue,
             };
             let read = values.check(value).and_then(|()| serde_json::from_value(json!({ *key: value })));
-            let keys: F::Keys =
+            let dimension: Dimensions =
                 read.map_err(|e: serde_json::Error| match e.to_string().split_once(", expected ") {
                     Some((_, expected)) => wrong_type(in_file, value, expected),
                     None => format!("{in_file} {e}"),
                 })?;
-            written.extend(present(&keys));
+            written.extend(present(&dimension));
         }
-        F::read(self, &mut written)?;
+        (family.read)(self, &mut written)?;
         Ok(written)
     }
 
@@ -221,9 +231,39 @@ impl ConfigFile {
         self.raw(key).is_some()
     }
 
+    /// Refuses windows of attention.
+    ///
+    /// # Errors
+    /// The key that asks for one.
+    pub fn refuse_windows(&self) -> Result<(), String> {
+        self.only("use_sliding_window", json!(false))?;
+        self.only("use_mrope", json!(false))?;
+        if let Some(types) = self.get("layer_types") {
+            let layers = types.as_array().ok_or("layer_types must be a list with the type of each layer")?;
+            for layer in layers {
+                Self::refuse_unless("layer_types", layer, &json!("full_attention"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the base of the rotary wavelengths where it stands in a table.
+    ///
+    /// # Errors
+    /// What the table asks for and is not computed.
+    pub fn read_rope(&self, written: &mut Map<String, Value>) -> Result<(), String> {
+        if let Some(theta) = self.rope_theta()? {
+            written.insert("rope_theta".into(), json!(theta));
+        }
+        Ok(())
+    }
+
     /// `rope_theta` stands at the top level in older files and under `rope_parameters` in newer
     /// ones; `rope_scaling` is the older name of that table.
-    pub fn rope_theta(&self) -> Result<Option<f64>, String> {
+    ///
+    /// # Errors
+    /// What the table asks for and is not computed.
+    fn rope_theta(&self) -> Result<Option<f64>, String> {
         let mut theta = self.positive("rope_theta")?;
         for name in ["rope_scaling", "rope_parameters"] {
             let table = match self.raw(name) {

@@ -4,22 +4,21 @@
 //! from the `config.json` of a folder of weights, which no written key may contradict.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use burn::tensor::DType;
-use serde::de::{Deserializer, Error};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Common, ConfigFile};
+use super::dimensions::Written;
+use super::{Common, ConfigFile, Dimensions};
 use crate::common::{DeviceId, locked};
-use crate::keys::values::Values;
 use crate::keys::{Key, nearest};
+use crate::model::Parts;
+use crate::model::architecture::Architecture;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
-use crate::model::{Kind, Parts};
-use crate::ops::cost::Operators;
-use crate::ops::cost::{Setting, Trained};
+use crate::ops::cost::{Cost, Operators, Setting, Trained};
 use crate::ops::dense::WeightLayout;
 use crate::ops::embedding;
 use crate::params::WeightsFrom;
@@ -29,71 +28,65 @@ use crate::params::tuning::LinearLayer;
 use crate::params::weights::Weights;
 use crate::residence::{Placement, Sharding};
 
-/// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
+/// `[model]` of a language model, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(bound = "")]
-pub struct LanguageModel<F: Family> {
+pub struct LanguageModel {
+    #[serde(skip)]
+    pub family: &'static Family,
     pub preset: Option<String>,
     pub weights: WeightsFrom,
     #[serde(flatten)]
-    pub config: F::Config,
+    pub config: Dimensions,
     #[serde(flatten)]
     pub common: Common,
-    /// Counted once: rules and estimates ask for it many times a cell.
     #[serde(skip)]
+    derived: Derived,
+}
+
+/// What follows from the dimensions. Rules and estimates ask for it many times a cell.
+#[derive(Clone, Debug, PartialEq)]
+struct Derived {
+    architecture: Arc<Architecture>,
     parameters: u64,
 }
 
-/// A size of a language model; a preset decides it where it is not written.
-pub const fn size(values: Values) -> Key {
-    Key::size(values).follows(&["model.preset"])
-}
-
-/// A way of computing of a language model; a preset decides it where it is not written.
-pub const fn method(values: Values) -> Key {
-    Key::method(values).follows(&["model.preset"])
-}
-
-/// Whether the head is the embedding.
-pub const fn tied(default: bool) -> Key {
-    Key::flag(default).follows(&["model.preset"])
-}
-
-impl<F: Family> Kind for LanguageModel<F> {
-    type Network = Decoder<F>;
-}
-
-impl<'de, F: Family> Deserialize<'de> for LanguageModel<F> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Self::resolve(&F::Keys::deserialize(d)?).map_err(Error::custom)
+impl Derived {
+    /// The cells of a grid mostly share one configuration, and a table names every parameter: each is derived once.
+    ///
+    /// # Errors
+    /// What no operator computes.
+    fn new(family: &Family, config: &Dimensions) -> Result<Self, String> {
+        static KNOWN: LazyLock<Mutex<HashMap<String, Derived>>> = LazyLock::new(Mutex::default);
+        let name = format!("{} {}", family.kind, serde_json::to_string(config).expect("plain data"));
+        if let Some(known) = locked(&KNOWN).get(&name) {
+            return Ok(known.clone());
+        }
+        let architecture = (family.architecture)(config);
+        architecture.check()?;
+        let derived = Self { parameters: count(&architecture), architecture: Arc::new(architecture) };
+        locked(&KNOWN).insert(name, derived.clone());
+        Ok(derived)
     }
 }
 
-/// The number of parameters. It is counted once for each configuration: the cells of a grid mostly share one, and a table
-/// names every parameter.
-fn parameters_of<F: Family>(config: &F::Config) -> u64 {
-    static COUNTED: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
-    let name = format!("{} {}", F::KIND, serde_json::to_string(config).expect("plain data"));
-    let known = locked(&COUNTED).get(&name).copied();
-    known.unwrap_or_else(|| {
-        let count = count::<F>(config);
-        locked(&COUNTED).insert(name, count);
-        count
-    })
+/// The number of parameters, from one layer of each run; at most `u64::MAX`.
+fn count(architecture: &Architecture) -> u64 {
+    let table = |layers| Decoder::table(&architecture.with_layers(layers), DType::F32, &Tuning::default());
+    let is_of_block = |entry: &Entry| matches!(entry.group, Group::Block(_));
+    let others = table(Vec::new()).elements(|entry| !is_of_block(entry));
+    let blocks = architecture
+        .runs()
+        .map(|(layer, count)| table(vec![layer.clone()]).elements(is_of_block).saturating_mul(count as u128));
+    u64::try_from(blocks.fold(others, u128::saturating_add)).unwrap_or(u64::MAX)
 }
 
-fn count<F: Family>(config: &F::Config) -> u64 {
-    // Every block has the same.
-    let table = Decoder::<F>::table(config, 1, DType::F32, &Tuning::default());
-    let block = table.elements(|entry| entry.group == Group::Block(0));
-    let others = table.elements(|entry| entry.group != Group::Block(0));
-    let layers = F::outline(config).shape.layers as u128;
-    u64::try_from(block.saturating_mul(layers).saturating_add(others)).unwrap_or(u64::MAX)
-}
-
-impl<F: Family> LanguageModel<F> {
-    fn resolve(keys: &F::Keys) -> Result<Self, String> {
+impl LanguageModel {
+    /// A model of the family from the keys that are written.
+    ///
+    /// # Errors
+    /// When dimensions are missing or do not go together, or are not those of the folder of weights.
+    pub fn resolve(family: &'static Family, keys: &Written) -> Result<Self, String> {
         let mut keys = present(keys);
         let mut text = |key: &str| match keys.remove(key) {
             Some(Value::String(text)) => Some(text),
@@ -101,28 +94,27 @@ impl<F: Family> LanguageModel<F> {
         };
         let (preset, weights) = (text("preset"), text("weights").map(WeightsFrom::from).unwrap_or_default());
         let mut written = match &preset {
-            Some(name) => preset_of::<F>(name)?,
+            Some(name) => preset_of(family, name)?,
             None => Map::new(),
         };
         written.extend(keys);
         let beside = written.clone();
-        let mut common = Common::take::<F>(&mut written)?;
+        let mut common = Common::take(family, &mut written)?;
         let config = match &weights {
-            WeightsFrom::Random => complete::<F>(written, |missing| {
-                let keys: Vec<&str> = missing.iter().map(|(key, _)| key.name).collect();
-                let keys = keys.join(", ");
+            WeightsFrom::Random => complete(family, written, |missing| {
+                let keys = missing.join(", ");
                 format!("model dimensions are missing: {keys}; write them or name a `preset`")
             })?,
             // Recipes are checked, and rows read, also on machines without the weights: there the written sizes count.
             WeightsFrom::Folder(folder)
-                if !folder.exists() && complete::<F>(written.clone(), |_| String::new()).is_ok() =>
+                if !folder.exists() && complete(family, written.clone(), |_| String::new()).is_ok() =>
             {
-                complete::<F>(written, |_| String::new())?
+                complete(family, written, |_| String::new())?
             }
             WeightsFrom::Folder(folder) => {
                 let file = ConfigFile::read(folder)?;
-                let config = file.model::<F>(folder)?;
-                common = file.common::<F>(folder, F::outline(&config).shape.vocab_size)?;
+                let config = file.model(family, folder)?;
+                common = file.common(family, folder, config.vocab_size())?;
                 common.agree(&beside)?;
                 let actual = present(&config);
                 if let Some((key, value)) =
@@ -139,48 +131,54 @@ impl<F: Family> LanguageModel<F> {
                 config
             }
         };
-        let parameters = parameters_of::<F>(&config);
-        Ok(Self { preset, weights, config, common, parameters })
+        let derived = Derived::new(family, &config)?;
+        Ok(Self { family, preset, weights, config, common, derived })
+    }
+
+    pub fn architecture(&self) -> &Arc<Architecture> {
+        &self.derived.architecture
     }
 
     /// Its sizes, with the number of its parameters: at most `u64::MAX`.
     pub fn shape(&self) -> DecoderSizes {
-        DecoderSizes { parameters: self.parameters, ..F::outline(&self.config).shape }
+        DecoderSizes { parameters: self.derived.parameters, ..self.architecture().sizes() }
     }
 
     /// Its operators, with the adapters of `tuning`.
     pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
-        let block = F::block_operators(&self.config, setting, tuning);
-        let mut operators = F::outline(&self.config).operators(setting, tuning, block);
+        let mut operators = self.architecture().operators(setting, tuning);
         if self.common.pad_token_id.is_some() {
             embedding::add_padding(&mut operators.first[0], setting, self.shape().hidden_size as u64);
         }
         if setting.trained == Trained::NONE && tuning.adapter.is_none() && tuning.virtual_tokens.is_none() {
-            let Operators { first, block, last, .. } = &mut operators;
-            let head = last.len() - 1;
-            let before = first.iter_mut().chain(block).chain(&mut last[..head]);
-            before.for_each(|cost| *cost = cost.without_backward());
+            let head = operators.last.pop();
+            operators = operators.map(Cost::without_backward);
+            operators.last.extend(head);
         }
         operators
     }
 
     /// The linear layers of a block.
     pub fn linear_layers(&self) -> Vec<LinearLayer> {
-        let table = Decoder::<F>::table(&self.config, 1, DType::F32, &Tuning::default());
+        let architecture = self.architecture();
+        let first = architecture.with_layers(vec![architecture.layers[0].clone()]);
+        let table = Decoder::table(&first, DType::F32, &Tuning::default());
         let layer = |entry: &Entry| {
             let path = entry.name.strip_suffix(".weight").filter(|_| entry.group == Group::Block(0))?;
             let sizes = <[usize; 2]>::try_from(entry.shape.as_slice()).ok()?;
             let name = path.rsplit('.').next().unwrap_or(path).to_string();
             // [inputs, outputs], or the other way round.
-            Some((name, if F::LAYOUT == WeightLayout::InOut { sizes } else { [sizes[1], sizes[0]] }))
+            Some((
+                name,
+                if architecture.layout == WeightLayout::InOut { sizes } else { [sizes[1], sizes[0]] },
+            ))
         };
         table.entries.iter().filter_map(layer).collect()
     }
 
     /// Its parameters, stored in this type.
     pub fn table(&self, dtype: DType, tuning: &Tuning) -> Table {
-        let layers = F::outline(&self.config).shape.layers;
-        Decoder::<F>::table(&self.config, layers, dtype, tuning)
+        Decoder::table(self.architecture(), dtype, tuning)
     }
 
     /// Whether its folder of weights, where it has one, is of its dimensions: before anything is counted with them.
@@ -214,40 +212,32 @@ impl<F: Family> LanguageModel<F> {
         computation: Computation,
         homes: (Option<Placement>, Option<Sharding>),
         parts: Parts,
-    ) -> Decoder<F> {
-        let decoder = Decoder::new(&self.config, positions, source, computation, homes, parts);
+    ) -> Decoder {
+        let decoder = Decoder::new(self.architecture(), positions, source, computation, homes, parts);
         decoder.padded_with(self.common.pad_token_id)
     }
 }
 
-/// A key of `[model]`, and its name in `config.json`.
-pub(super) type Dimension = (&'static Key, &'static str);
-
-/// Those of a family.
-pub(super) fn keys_of<F: Family>() -> impl Iterator<Item = Dimension> {
-    F::SECTION.keys.iter().zip(F::IN_FILE.iter().copied())
-}
-
 /// All dimensions, from those that are written; `message`: what to say of required ones that are not.
-pub(super) fn complete<F: Family>(
+pub(super) fn complete(
+    family: &'static Family,
     mut written: Map<String, Value>,
-    message: impl Fn(Vec<Dimension>) -> String,
-) -> Result<F::Config, String> {
-    let missing: Vec<Dimension> = keys_of::<F>()
-        .filter(|(key, _)| key.default.is_required() && !written.contains_key(key.name))
-        .collect();
+    message: impl Fn(Vec<&'static str>) -> String,
+) -> Result<Dimensions, String> {
+    let keys = family.section.keys;
+    let is_missing = |key: &&Key| key.default.is_required() && !written.contains_key(key.name);
+    let missing: Vec<&str> = keys.iter().filter(is_missing).map(|key| key.name).collect();
     if !missing.is_empty() {
         return Err(message(missing));
     }
-    for Key { name, default, .. } in F::SECTION.keys {
+    for Key { name, default, .. } in keys {
         if let Some(default) = default.value() {
             written.entry(*name).or_insert(default);
         }
     }
-    let plain = |e: serde_json::Error| e.to_string();
-    let mut keys: F::Keys = serde_json::from_value(Value::Object(written)).map_err(plain)?;
-    F::complete(&mut keys)?;
-    serde_json::from_value(Value::Object(present(&keys))).map_err(plain)
+    let mut dimensions = serde_json::from_value(Value::Object(written)).map_err(|e| e.to_string())?;
+    (family.complete)(&mut dimensions)?;
+    Ok(dimensions)
 }
 
 /// The keys that have a value.
@@ -258,13 +248,13 @@ pub(super) fn present(keys: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-fn preset_of<F: Family>(name: &str) -> Result<Map<String, Value>, String> {
-    if let Some((_, text)) = F::PRESETS.iter().find(|(preset, _)| *preset == name) {
-        return ConfigFile::parse(text).expect("a preset is a JSON object").written::<F>();
+fn preset_of(family: &'static Family, name: &str) -> Result<Map<String, Value>, String> {
+    if let Some((_, text)) = family.presets.iter().find(|(preset, _)| *preset == name) {
+        return ConfigFile::parse(text).expect("a preset is a JSON object").written(family);
     }
-    let known: Vec<&str> = F::PRESETS.iter().map(|(preset, _)| *preset).collect();
+    let known: Vec<&str> = family.presets.iter().map(|(preset, _)| *preset).collect();
     let list = known.join(", ");
     let hint = nearest(name, &known).map_or(String::new(), |best| format!("did you mean \"{best}\"? "));
-    let kind = F::KIND;
+    let kind = family.kind;
     Err(format!("unknown preset \"{name}\" of kind {kind}; {hint}its presets are: {list}"))
 }

@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::common::{Compute, DeviceId};
 use crate::device::drawing;
-use crate::model::families::{Gpt2, Llama, Qwen2};
 use crate::model::language::Computation;
-use crate::model::{Model, Parts, on_language};
+use crate::model::{Model, Parts};
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
 use crate::params::named::value;
@@ -58,7 +57,7 @@ fn parameters_are_those_of_the_tensors() {
                 continue;
             }
             let model = parse(&format!("[{kind}]\n{keys}{more}")).unwrap();
-            let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default())).unwrap();
+            let table = model.table(DType::F32, &Tuning::default()).unwrap();
             assert_eq!(u128::from(model.parameters()), table.elements(|_| true), "{kind} {more}");
         }
     }
@@ -76,14 +75,12 @@ fn counting_does_not_wrap() {
 
 #[test]
 fn a_written_key_overrides_the_presets() {
-    let Model::Qwen2(model) =
-        parse("[qwen2]\npreset = \"qwen2.5-0.5b\"\nnum_hidden_layers = 2\nhidden_size = 1792").unwrap()
-    else {
-        panic!("not qwen2")
-    };
-    assert_eq!((model.config.num_hidden_layers, model.config.hidden_size), (2, 1792));
-    assert_eq!(model.config.head_dim, 128, "follows the hidden size");
-    assert_eq!(model.config.vocab_size, 151_936);
+    let model =
+        parse("[qwen2]\npreset = \"qwen2.5-0.5b\"\nnum_hidden_layers = 2\nhidden_size = 1792").unwrap();
+    let config = &model.language().expect("a qwen2").config;
+    assert_eq!((config.num_hidden_layers(), config.hidden_size()), (2, 1792));
+    assert_eq!(config.head_dim(), 128, "follows the hidden size");
+    assert_eq!(config.vocab_size(), 151_936);
 }
 
 #[test]
@@ -160,15 +157,15 @@ fn a_folder_of_an_adapter_alone_is_named_as_such() {
 #[test]
 fn reads_the_reference_configs() {
     let model = from_hugging_face(&fixture("qwen2")).unwrap();
-    let qwen2 = &model.language::<Qwen2>().expect("a qwen2").config;
-    assert_eq!((qwen2.hidden_size, qwen2.head_dim, qwen2.num_key_value_heads), (64, 16, 2));
-    assert_eq!((qwen2.rope_theta, qwen2.rms_norm_eps), (1e6, 1e-6));
-    assert!(qwen2.tie_word_embeddings && qwen2.attention_bias);
+    let qwen2 = &model.language().expect("a qwen2").config;
+    assert_eq!((qwen2.hidden_size(), qwen2.head_dim(), qwen2.num_key_value_heads()), (64, 16, 2));
+    assert_eq!((qwen2.rope_theta(), qwen2.rms_norm_eps()), (1e6, 1e-6));
+    assert!(qwen2.tie_word_embeddings() && qwen2.attention_bias());
 
     let model = from_hugging_face(&fixture("gpt2")).unwrap();
-    let gpt2 = &model.language::<Gpt2>().expect("a gpt2").config;
-    assert_eq!((gpt2.hidden_size, gpt2.intermediate_size, gpt2.max_position_embeddings), (48, 192, 64));
-    assert!(gpt2.tie_word_embeddings);
+    let gpt2 = &model.language().expect("a gpt2").config;
+    assert_eq!((gpt2.hidden_size(), gpt2.intermediate_size(), gpt2.max_position_embeddings()), (48, 192, 64));
+    assert!(gpt2.tie_word_embeddings());
 }
 
 /// `base` with `changes` over it, read as a config.json.
@@ -196,14 +193,17 @@ fn gpt2() -> Value {
 #[test]
 fn absent_keys_take_the_defaults_of_transformers() {
     let model = read(&llama(), json!({})).unwrap();
-    let config = &model.language::<Llama>().expect("a llama").config;
-    assert_eq!((config.num_key_value_heads, config.head_dim, config.max_position_embeddings), (4, 8, 2048));
-    assert_eq!((config.rope_theta, config.rms_norm_eps), (1e4, 1e-6));
-    assert!(!config.tie_word_embeddings && !config.attention_bias);
+    let config = &model.language().expect("a llama").config;
+    assert_eq!(
+        (config.num_key_value_heads(), config.head_dim(), config.max_position_embeddings()),
+        (4, 8, 2048)
+    );
+    assert_eq!((config.rope_theta(), config.rms_norm_eps()), (1e4, 1e-6));
+    assert!(!config.tie_word_embeddings() && !config.attention_bias());
     let model = read(&gpt2(), json!({ "n_inner": null })).unwrap();
-    let config = &model.language::<Gpt2>().expect("a gpt2").config;
-    assert_eq!((config.intermediate_size, config.max_position_embeddings), (128, 1024));
-    assert!(config.tie_word_embeddings);
+    let config = &model.language().expect("a gpt2").config;
+    assert_eq!((config.intermediate_size(), config.max_position_embeddings()), (128, 1024));
+    assert!(config.tie_word_embeddings());
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn the_rotary_base_is_found_in_both_places() {
         json!({ "rope_theta": 5e5, "rope_scaling": { "type": "default" } }),
     ] {
         let model = read(&llama(), changes).unwrap();
-        assert_eq!(model.language::<Llama>().expect("a llama").config.rope_theta, 5e5);
+        assert_eq!(model.language().expect("a llama").config.rope_theta(), 5e5);
     }
 }
 
@@ -284,7 +284,7 @@ fn random_weights_have_the_written_deviation() {
                  max_position_embeddings = 5\n";
     let weight = |more: &str, name: &str| {
         let model = parse(&format!("[gpt2]\n{sizes}{more}")).unwrap();
-        let model = model.language::<Gpt2>().expect("a gpt2").clone();
+        let model = model.language().expect("a gpt2").clone();
         let tuning = Tuning::default();
         let _drawing = drawing();
         DeviceId::Cpu.burn().seed(3);

@@ -1,76 +1,65 @@
-//! Families of language models, a file each: dimensions, what surrounds the blocks, and a block.
+//! Families of language models, a file each: their dimensions, how `config.json` has them, and the architecture that follows.
 
 mod gpt2;
 mod gptj;
 mod llama;
+mod qwen2;
 
-use std::fmt::Debug;
-
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-pub use gpt2::Gpt2;
-pub use gptj::GptJ;
-pub use llama::{Llama, Qwen2};
-
-use super::config::ConfigFile;
-use super::language::{Block, Outline};
+use super::architecture::Architecture;
+use super::config::{ConfigFile, Dimensions};
 use crate::keys::Section;
-use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::WeightLayout;
-use crate::params::table::Tuning;
+use crate::keys::key::DefaultValue;
+
+/// All of them.
+pub const FAMILIES: &[&Family] = &[&qwen2::QWEN2, &llama::LLAMA, &gpt2::GPT2, &gptj::GPTJ];
 
 /// A kind of language model.
-pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
+#[derive(Debug)]
+pub struct Family {
     /// In `model.kind` and in `model_type` of `config.json`.
-    const KIND: &'static str;
-
+    pub kind: &'static str,
+    /// transformers' class, in `architectures` of `config.json`.
+    pub class: &'static str,
     /// Names of published sizes, with their `config.json`.
-    const PRESETS: &'static [(&'static str, &'static str)];
-
+    pub presets: &'static [(&'static str, &'static str)],
     /// The keys of its dimensions.
-    const SECTION: Section;
-
+    pub section: Section,
+    /// The dimensions that have another name in `config.json`, with that; with an empty one where the file has no such key.
+    pub in_file: &'static [(&'static str, &'static str)],
+    /// The field of `config.json` that names the MLP's activation, and the value that is computed.
+    pub activation: (&'static str, &'static str),
+    /// Other fields of `config.json` that have one value alone, which is transformers' default, or are absent.
+    pub fixed: &'static [(&'static str, DefaultValue)],
     /// Its operators, by their names in `[ops]`.
-    const OPERATORS: &'static [&'static str];
-
-    /// Their names in `config.json`, in the same order; empty where it has none.
-    const IN_FILE: &'static [&'static str];
-
-    /// How the weights of its linear layers lie.
-    const LAYOUT: WeightLayout;
-
+    pub operators: &'static [&'static str],
     /// Whether transformers makes its embedding with a `padding_idx`: the row of `pad_token_id` gets no gradient where it is
     /// read.
-    const PADS: bool = false;
-
-    type Config: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
-
-    /// The dimensions as they are written, each absent or present.
-    type Keys: Serialize + DeserializeOwned;
-
-    type Block: Block<Config = Self::Config>;
-
+    pub pads: bool,
+    /// Refuses what else a `config.json` may ask for but is not computed, and adds to the dimensions that are written there
+    /// those that stand in another form.
+    pub read: fn(&ConfigFile, &mut Map<String, Value>) -> Result<(), String>,
     /// Fills in the dimensions that depend on others, as transformers does. All others have a value: the one that is
-    /// written, or the default of their key.
-    ///
-    /// # Errors
-    /// When dimensions do not go together.
-    fn complete(keys: &mut Self::Keys) -> Result<(), String>;
+    /// written, or the default of their key. It fails when dimensions do not go together.
+    pub complete: fn(&mut Dimensions) -> Result<(), String>,
+    pub architecture: fn(&Dimensions) -> Architecture,
+}
 
-    /// Refuses what a `config.json` may ask for but the family does not compute, and adds to `written` the dimensions
-    /// that stand there in another form.
-    ///
-    /// # Errors
-    /// The key, and what is supported.
-    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), String>;
+impl PartialEq for Family {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
 
-    /// The inverse of [`read`](Self::read): adds what else a `config.json` must have besides the dimensions.
-    fn write(config: &Self::Config, file: &mut Map<String, Value>);
+impl Family {
+    /// The family of this kind.
+    pub fn of_kind(kind: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|family| family.kind == kind).copied()
+    }
 
-    fn outline(config: &Self::Config) -> Outline;
-
-    /// The operators of a block with the adapters of `tuning`, in the order of forward.
-    fn block_operators(config: &Self::Config, setting: &Setting, tuning: &Tuning) -> Vec<Cost>;
+    /// The name of a dimension in `config.json`; empty where it has none.
+    pub fn name_in_file(&self, dimension: &'static str) -> &'static str {
+        self.in_file.iter().find(|(name, _)| *name == dimension).map_or(dimension, |(_, in_file)| in_file)
+    }
 }

@@ -1,47 +1,83 @@
-//! [`Block`]: the part of a causal language model that is repeated, and the [`Context`] in which all of them compute.
+//! [`Block`]: a layer of an architecture as a module.
 
-use burn::module::{Module, ModuleDisplay};
+use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::{Computation, LayerCache};
-use crate::ops::attention::{Heads, Mask};
-use crate::ops::embedding::Ids;
-use crate::ops::rope::Rotation;
-use crate::ops::tensor_parallel::copy_to_ranks;
-use crate::ops::virtual_tokens::VirtualRows;
+use super::parts::Norm;
+use super::{Attention, Context, LayerCache, Mlp};
+use crate::model::architecture::{Architecture, Place};
+use crate::ops::residual::residual;
 use crate::params::source::Source;
-use crate::world::ProcessGroup;
 
-/// The part of a network that is repeated.
-pub trait Block: Module + ModuleDisplay + 'static {
-    type Config: Clone + Send + Sync + 'static;
+/// Attention and an MLP around the residual stream. Parameters are made in the order of the fields.
+#[derive(Module, Debug)]
+pub struct Block {
+    before_attention: Option<Norm>,
+    attention: Attention,
+    after_attention: Option<Norm>,
+    before_mlp: Option<Norm>,
+    mlp: Mlp,
+    after_mlp: Option<Norm>,
+    #[module(skip)]
+    is_parallel: bool,
+    #[module(skip)]
+    residual_scale: Option<f64>,
+}
 
-    /// The block whose parameters the source has.
-    fn new(config: &Self::Config, source: &Source) -> Self;
+impl Block {
+    /// The layer of this number, whose parameters the source has.
+    pub fn new(architecture: &Architecture, number: usize, source: &Source) -> Self {
+        let layer = &*architecture.layers[number];
+        let [before_attention, after_attention, before_mlp, after_mlp] = layer.place.names();
+        let norm = |name: Option<&'static str>| {
+            name.map(|name| Norm::new(&source.at(name), architecture.hidden_size, layer.norm))
+        };
+        Self {
+            before_attention: norm(before_attention),
+            attention: Attention::new(architecture, &layer.attention, source),
+            after_attention: norm(after_attention),
+            before_mlp: norm(before_mlp),
+            mlp: Mlp::new(architecture, &layer.mlp, source),
+            after_mlp: norm(after_mlp),
+            is_parallel: matches!(layer.place, Place::Parallel(..)),
+            residual_scale: layer.residual_scale,
+        }
+    }
 
     /// [batch · sequence, hidden_size] → the same shape.
-    fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2>;
-}
+    pub fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+        let computation = &context.computation;
+        let read = |norm: &Norm, x: &Tensor<2>| context.copied(norm.forward(x.clone(), computation));
+        let read_or_all = |norm: &Option<Norm>, x: &Tensor<2>| match norm {
+            Some(norm) => read(norm, x),
+            None => context.copied(x.clone()),
+        };
+        let normal = read_or_all(&self.before_attention, &x);
+        let beside =
+            self.is_parallel.then(|| self.before_mlp.as_ref().map_or(normal.clone(), |norm| read(norm, &x)));
+        let x = if self.adds_as_is(&self.after_attention) {
+            self.attention.forward_onto(x, normal, context, cache)
+        } else {
+            self.added(x, self.attention.forward(normal, context, cache), &self.after_attention, context)
+        };
+        let normal = beside.unwrap_or_else(|| read_or_all(&self.before_mlp, &x));
+        if self.adds_as_is(&self.after_mlp) {
+            self.mlp.forward_onto(x, normal, context)
+        } else {
+            self.added(x, self.mlp.forward(normal, context), &self.after_mlp, context)
+        }
+    }
 
-/// What all blocks of a network compute with, apart from their parameters and their input.
-#[derive(Clone)]
-pub struct Context {
-    pub computation: Computation,
-    pub heads: Heads,
-    pub mask: Mask,
-    /// Of each token within its sample, [batch · sequence].
-    pub positions: Ids,
-    /// Where positions enter in every block.
-    pub rotation: Option<Rotation>,
-    /// Which of the tokens are virtual.
-    pub virtual_rows: Option<VirtualRows>,
-    /// Those that layers are divided among.
-    pub ranks: ProcessGroup,
-}
+    /// Whether a result that this norm follows is added to the residual stream as it is.
+    fn adds_as_is(&self, after: &Option<Norm>) -> bool {
+        after.is_none() && self.residual_scale.is_none()
+    }
 
-impl Context {
-    /// x, which layers read whose outputs divide among ranks.
-    pub fn copied(&self, x: Tensor<2>) -> Tensor<2> {
-        copy_to_ranks(x, &self.ranks)
+    fn added(&self, x: Tensor<2>, y: Tensor<2>, after: &Option<Norm>, context: &Context) -> Tensor<2> {
+        let y = match after {
+            Some(norm) => norm.forward(y, &context.computation),
+            None => y,
+        };
+        residual(x, self.residual_scale.map_or(y.clone(), |scale| y * scale))
     }
 }

@@ -3,7 +3,6 @@
 mod modules;
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -12,11 +11,10 @@ use burn::tensor::{DType, Tensor};
 use modules::{Modules, retain};
 
 use super::parts::Embedding;
-use super::positions::{PositionalEncoding, Positions};
-use super::{Block, Cache, Computation, Context, HERE, LayerCache, Outline, Tokens};
+use super::positions::PositionalEncoding;
+use super::{Block, Cache, Computation, Context, HERE, LayerCache, Tokens};
 use crate::model::Parts;
-use crate::model::families::Family;
-use crate::ops::attention::Heads;
+use crate::model::architecture::{Architecture, Positions, Rope};
 use crate::ops::autocast::{autocast, region};
 use crate::ops::dropout;
 use crate::ops::embedding::shared;
@@ -31,10 +29,8 @@ use crate::residence::{Compute, Offloaded, Placement, Shard, Sharding};
 use crate::world::ProcessGroup;
 
 #[derive(Module, Debug)]
-pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
-    pub(super) modules: Modules<B>,
-    #[module(skip)]
-    family: PhantomData<F>,
+pub struct Decoder {
+    pub(super) modules: Modules,
     #[module(skip)]
     pub(super) rest: Rest,
 }
@@ -43,9 +39,10 @@ pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     made_anew: MadeAnew,
-    pub(super) outline: Outline,
+    pub(super) architecture: Arc<Architecture>,
     pub(super) computation: Computation,
-    rotation: Option<Rotation>,
+    /// Of each rope of its layers.
+    rotations: Vec<(Rope, Rotation)>,
     sinusoids: Option<PositionalEncoding>,
     /// The token whose embedding gets no gradient where it is read.
     padding: Option<usize>,
@@ -73,31 +70,29 @@ impl fmt::Debug for MadeAnew {
     }
 }
 
-impl<F: Family> Decoder<F> {
-    /// A decoder that reads `positions` positions; learned ones are as many as the configuration says. The blocks live
+impl Decoder {
+    /// A decoder that reads `positions` positions; learned ones are as many as the architecture says. The blocks live
     /// where `placement` says, or divided among the ranks of `sharding`. This process has only these `parts`.
     pub fn new(
-        config: &F::Config,
+        architecture: &Arc<Architecture>,
         positions: usize,
         source: &Source,
         computation: Computation,
         (placement, sharding): (Option<Placement>, Option<Sharding>),
         parts: Parts,
     ) -> Self {
-        let outline = F::outline(config);
-        let layers = outline.shape.layers;
-        let make = |i| block::<F>(config, &outline, i, source);
-        let mut table = Self::table(config, layers, source.dtype(), source.tuning());
+        let Architecture { hidden_size, embedding, blocks: prefix, .. } = **architecture;
+        let layers = architecture.layers.len();
+        let make = |i| block(architecture, i, source);
+        let mut table = Self::table(architecture, source.dtype(), source.tuning());
         let mut offloaded = None;
         let sharding = sharding.filter(|sharding| sharding.shard == Shard::Weights);
-        let modules = Modules::new(&outline, source, &parts, || {
+        let modules = Modules::new(architecture, source, &parts, || {
             offloaded = match (placement, &sharding) {
                 (Some(placement), Some(ranks)) => {
-                    Some(Offloaded::divided((ranks, placement), outline.blocks, layers, source, &table, make))
+                    Some(Offloaded::divided((ranks, placement), prefix, layers, source, &table, make))
                 }
-                (Some(placement), None) => {
-                    Offloaded::new(placement, outline.blocks, layers, source, &table, make)
-                }
+                (Some(placement), None) => Offloaded::new(placement, prefix, layers, source, &table, make),
                 (None, _) => None,
             };
             let all = if offloaded.is_some() { 0..0 } else { 0..layers };
@@ -106,19 +101,13 @@ impl<F: Family> Decoder<F> {
         retain(&mut table, &modules, &parts);
         let table = Arc::new(table);
         let device = source.device().clone().inner();
-        let (mut rotation, mut sinusoids) = (None, None);
-        match outline.positions {
-            Positions::Learned { .. } => {}
-            Positions::Rotary { pairs, theta } => {
-                rotation = Some(Rotation::new(positions, pairs, theta, &device));
-            }
-            Positions::Sinusoidal => {
-                sinusoids = Some(PositionalEncoding::new(positions, outline.shape.hidden_size, &device));
-            }
-        }
-        let config = config.clone();
+        let rotation = |rope: Rope| (rope, Rotation::new(positions, rope.pairs, rope.theta, &device));
+        let rotations = architecture.ropes().into_iter().map(rotation).collect();
+        let sinusoids = (embedding.positions == Positions::Sinusoidal)
+            .then(|| PositionalEncoding::new(positions, hidden_size, &device));
+        let shared = architecture.clone();
         let made_anew = MadeAnew(Arc::new(move |i, source, x, context, cache| {
-            F::Block::new(&config, &source.within(Group::Block(i))).forward(x, context, cache)
+            Block::new(&shared, i, &source.within(Group::Block(i))).forward(x, context, cache)
         }));
         let virtual_tokens = source.tuning().virtual_count();
         let ranks = source.ranks().clone();
@@ -126,9 +115,9 @@ impl<F: Family> Decoder<F> {
             if source.tuning().classes.is_some() { ProcessGroup::alone() } else { ranks.clone() };
         let rest = Rest {
             made_anew,
-            outline,
+            architecture: architecture.clone(),
             computation,
-            rotation,
+            rotations,
             sinusoids,
             padding: None,
             virtual_tokens,
@@ -138,7 +127,7 @@ impl<F: Family> Decoder<F> {
             ranks,
             ranks_of_head,
         };
-        Self { modules, family: PhantomData, rest }
+        Self { modules, rest }
     }
 
     /// The same, whose embedding of this token gets no gradient where it is read.
@@ -148,19 +137,18 @@ impl<F: Family> Decoder<F> {
         self
     }
 
-    /// The parameters of a decoder of `layers` blocks.
-    pub fn table(config: &F::Config, layers: usize, dtype: DType, tuning: &Tuning) -> Table {
-        let outline = F::outline(config);
+    /// The parameters of a decoder, stored in this type.
+    pub fn table(architecture: &Architecture, dtype: DType, tuning: &Tuning) -> Table {
         Table::record(dtype, tuning, |source| {
-            Modules::new(&outline, source, &Parts::Whole, || {
-                (0..layers).map(|i| block::<F>(config, &outline, i, source)).collect()
+            Modules::new(architecture, source, &Parts::Whole, || {
+                (0..architecture.layers.len()).map(|i| block(architecture, i, source)).collect()
             })
         })
     }
 
     /// The number of blocks.
     pub fn layers(&self) -> usize {
-        self.rest.outline.shape.layers
+        self.rest.architecture.layers.len()
     }
 
     /// Virtual tokens that stand before each sample.
@@ -190,21 +178,15 @@ impl<F: Family> Decoder<F> {
     }
 
     pub(super) fn context(&self, tokens: &Tokens) -> Context {
-        let Rest { computation, rotation, outline: Outline { shape, .. }, ranks, .. } = &self.rest;
-        let heads = Heads {
-            batch: tokens.batch,
-            sequence: tokens.sequence,
-            kv_heads: shape.kv_heads / ranks.size(),
-            group: shape.heads / shape.kv_heads,
-            head_dim: shape.head_dim,
-        };
+        let Rest { computation, rotations, ranks, .. } = &self.rest;
         Context {
             // What is computed again later has the seed of this forward.
             computation: Computation { masks: dropout::seed(), ..*computation },
-            heads,
+            batch: tokens.batch,
+            sequence: tokens.sequence,
             mask: tokens.mask.clone(),
             positions: tokens.positions.clone(),
-            rotation: rotation.clone(),
+            rotations: rotations.clone(),
             virtual_rows: tokens.virtual_rows.clone(),
             ranks: ranks.clone(),
         }
@@ -218,13 +200,12 @@ impl<F: Family> Decoder<F> {
         if let (Some(prompt), Some(rows)) = (&self.modules.prompt, &tokens.virtual_rows) {
             x = with_virtual(OperatorName::Embedding, x, prompt.val(), rows, 0);
         }
+        if let Some(scale) = self.rest.architecture.embedding.scale {
+            x = x * scale;
+        }
         match (&self.modules.positions, &self.rest.sinusoids) {
             (Some(learned), _) => residual(x, learned.forward(&tokens.positions)),
-            // Sines and cosines are of size 1: the tokens' vectors are brought to theirs, as in the paper.
-            (None, Some(table)) => {
-                let x = x * (self.rest.outline.shape.hidden_size as f64).sqrt();
-                residual(x, table.forward(&tokens.positions))
-            }
+            (None, Some(table)) => residual(x, table.forward(&tokens.positions)),
             (None, None) => x,
         }
     }
@@ -237,7 +218,7 @@ impl<F: Family> Decoder<F> {
                 let size = context.computation.checkpoint.blocks;
                 return in_segments(blocks, size, x, move |block, x| block.forward(x, &context, None));
             };
-            let cached = |x, (i, block): (usize, &F::Block)| block.forward(x, &context, Some(cache.layer(i)));
+            let cached = |x, (i, block): (usize, &Block)| block.forward(x, &context, Some(cache.layer(i)));
             return blocks.iter().enumerate().fold(x, cached);
         };
         let forward = self.rest.made_anew.0.clone();
@@ -247,7 +228,7 @@ impl<F: Family> Decoder<F> {
         let trains = |of: &dyn Fn(&Entry) -> bool| {
             self.rest.table.entries.iter().any(|entry| entry.trainable && of(entry))
         };
-        let (is_tracked, prefix) = (self.modules.prompt.is_some(), self.rest.outline.blocks);
+        let (is_tracked, prefix) = (self.modules.prompt.is_some(), self.rest.architecture.blocks);
         let embeds = is_tracked || trains(&|entry| entry.group == Group::Embedding);
         let in_blocks = trains(&|entry| entry.name.starts_with(prefix));
         let has_backward = x.device().is_autodiff() && (embeds || in_blocks);
@@ -272,6 +253,7 @@ impl<F: Family> Decoder<F> {
     }
 }
 
-fn block<F: Family>(config: &F::Config, outline: &Outline, i: usize, source: &Source) -> F::Block {
-    F::Block::new(config, &source.at(format!("{}.{i}", outline.blocks)).within(Group::Block(i)))
+fn block(architecture: &Architecture, i: usize, source: &Source) -> Block {
+    let source = source.at(format!("{}.{i}", architecture.blocks)).within(Group::Block(i));
+    Block::new(architecture, i, &source)
 }

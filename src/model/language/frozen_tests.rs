@@ -10,7 +10,6 @@ use super::Computation;
 use crate::common::{Compute, DeviceId};
 use crate::data::Collated;
 use crate::model::config::from_hugging_face;
-use crate::model::families::{Family, Gpt2, Qwen2};
 use crate::model::{Network, Parts};
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
@@ -49,21 +48,22 @@ impl ModuleVisitor for Dropping<'_> {
 
 /// Parameters after three steps of two micro-batches, and the gradients of the last, both sorted by name. `plain`:
 /// every parameter has a gradient, and those of frozen ones are dropped.
-fn trained<F: Family>(rule: Rule, offload: Offload, clip: Option<f64>, plain: bool) -> [Named; 2] {
-    in_segments::<F>(rule, offload, clip, plain, 0)
+fn trained(kind: &str, rule: Rule, offload: Offload, clip: Option<f64>, plain: bool) -> [Named; 2] {
+    in_segments(kind, rule, offload, clip, plain, 0)
 }
 
 /// The same with segments of so many of the three blocks.
-fn in_segments<F: Family>(
+fn in_segments(
+    kind: &str,
     rule: Rule,
     offload: Offload,
     clip: Option<f64>,
     plain: bool,
     blocks: usize,
 ) -> [Named; 2] {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(F::KIND);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(kind);
     let model = from_hugging_face(&folder).unwrap();
-    let model = model.language::<F>().expect("of its kind");
+    let model = model.language().expect("a language model");
     let tuning = Tuning { trainable: Arc::new(rule), ..Tuning::default() };
     let table = model.table(DType::F32, &tuning);
     let used = if plain { Tuning::default() } else { tuning };
@@ -97,7 +97,7 @@ fn in_segments<F: Family>(
     all
 }
 
-fn check<F: Family>() {
+fn check(kind: &str) {
     for (number, rule) in RULES.into_iter().enumerate() {
         let trainable = |names: &Named| {
             let names = names.iter().map(|(name, _)| name.clone());
@@ -105,15 +105,15 @@ fn check<F: Family>() {
         };
         for optimizer in [Memory::Device, Memory::Host] {
             let offload = |strategy| Offload { optimizer, ..Offload::of(strategy) };
-            let expected = trained::<F>(rule, offload(Strategy::default()), None, true);
+            let expected = trained(kind, rule, offload(Strategy::default()), None, true);
             assert!(expected[1].len() < expected[0].len() && !expected[1].is_empty());
             for blocks in 1..=4 {
-                let found = in_segments::<F>(rule, offload(Strategy::default()), None, false, blocks);
-                assert_eq!(found, expected, "{} rule {number} {optimizer:?} segments of {blocks}", F::KIND);
+                let found = in_segments(kind, rule, offload(Strategy::default()), None, false, blocks);
+                assert_eq!(found, expected, "{} rule {number} {optimizer:?} segments of {blocks}", kind);
             }
             for strategy in Strategy::all() {
-                let name = format!("{} rule {number} {optimizer:?} {strategy:?}", F::KIND);
-                let found = trained::<F>(rule, offload(strategy), None, false);
+                let name = format!("{} rule {number} {optimizer:?} {strategy:?}", kind);
+                let found = trained(kind, rule, offload(strategy), None, false);
                 assert_eq!(trainable(&found[1]), trainable(&expected[1]), "{name}");
                 for (ours, theirs) in found.iter().flatten().zip(expected.iter().flatten()) {
                     assert_eq!(ours, theirs, "{name}");
@@ -124,7 +124,8 @@ fn check<F: Family>() {
             let overlap = (Strategy::Overlap(Overlap::default()), (1, 1));
             for (strategy, (count, blocks)) in moving.zip([(1, 0), (1, 1), (3, 0), (2, 0)]).chain([overlap]) {
                 let resident_blocks = ResidentBlocks::Count(count);
-                let found = in_segments::<F>(
+                let found = in_segments(
+                    kind,
                     rule,
                     Offload { resident_blocks, ..offload(strategy) },
                     None,
@@ -132,7 +133,7 @@ fn check<F: Family>() {
                     blocks,
                 );
                 let name = format!("rule {number} {optimizer:?} {strategy:?} {count} resident {blocks}");
-                assert_eq!(found, expected, "{} {name}", F::KIND);
+                assert_eq!(found, expected, "{} {name}", kind);
             }
         }
     }
@@ -140,18 +141,18 @@ fn check<F: Family>() {
 
 #[test]
 fn frozen_parts_of_qwen2_stay_and_the_rest_trains_as_without_them() {
-    check::<Qwen2>();
+    check("qwen2");
 }
 
 #[test]
 fn frozen_parts_of_gpt2_stay_and_the_rest_trains_as_without_them() {
-    check::<Gpt2>();
+    check("gpt2");
 }
 
 /// The norm that clips is over the trainable parameters alone.
 #[test]
 fn frozen_gradients_do_not_count_in_the_norm() {
-    let of = |strategy, plain| trained::<Qwen2>(RULES[0], Offload::of(strategy), Some(0.1), plain);
+    let of = |strategy, plain| trained("qwen2", RULES[0], Offload::of(strategy), Some(0.1), plain);
     let expected = of(Strategy::default(), true);
     assert_eq!(of(Strategy::default(), false), expected);
     for ((name, ours), (_, theirs)) in

@@ -3,7 +3,6 @@
 use burn::tensor::{DType, Tensor, TensorData};
 
 use super::{Decoder, HERE};
-use crate::model::families::Family;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::cross_entropy;
@@ -13,7 +12,7 @@ use crate::ops::rounded;
 use crate::params::table::Tuning;
 use crate::world::ProcessGroup;
 
-impl<F: Family> Decoder<F> {
+impl Decoder {
     /// What the head reads and its weight [vocab, hidden_size]. A bias is the weight of one more column, of ones; see
     /// [`ALIGNED`]. `table`: the [`shared_table`](Self::shared_table).
     pub(super) fn with_head(&self, hidden: Tensor<2>, table: Option<Tensor<2>>) -> (Tensor<2>, Weight) {

@@ -1,32 +1,35 @@
 //! Causal language models: their batches, their modules, and what training and generation need of them.
 
+mod attention;
 mod block;
 mod cache;
+mod context;
+mod cost;
 mod decoder;
 mod head;
-mod outline;
-pub mod parts;
+mod mlp;
+mod parts;
 mod positions;
 mod prefix;
-mod rotary;
 mod sizes;
 mod training;
 
 use burn::tensor::{Device, Int, Tensor};
 
-pub use block::{Block, Context};
-pub use cache::{Cache, LayerCache};
+use attention::Attention;
+use block::Block;
+pub use cache::Cache;
+use cache::LayerCache;
+use context::Context;
 pub use decoder::Decoder;
-pub use outline::Outline;
-pub use positions::Positions;
-pub use prefix::Prefix;
-pub use rotary::{RotaryAttention, RotarySizes};
+use mlp::Mlp;
+use prefix::Prefix;
 pub use sizes::DecoderSizes;
 
 /// Why a module that a process asks for is there.
 const HERE: &str = "a process computes only the parts of the network that it has";
 
-use crate::ops::attention::{Mask, attend_cached, attention};
+use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
 use crate::ops::virtual_tokens::VirtualRows;
@@ -90,10 +93,15 @@ pub struct LmBatch {
 }
 
 /// Attention of new tokens from their q, k and v, with or without a cache of the tokens before them.
-pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
-    let Context { computation: Computation { arithmetic, ops, .. }, heads, mask, .. } = context;
+fn attend(
+    [q, k, v]: [Tensor<2>; 3],
+    heads: Heads,
+    context: &Context,
+    cache: Option<LayerCache<'_>>,
+) -> Tensor<2> {
+    let Context { computation: Computation { arithmetic, ops, .. }, mask, .. } = context;
     match cache {
-        None => attention(q, k, v, *heads, mask, *arithmetic, ops.into()),
+        None => attention(q, k, v, heads, mask, *arithmetic, ops.into()),
         Some(cache) => {
             let dtype = arithmetic.in_region().dtype;
             let (q, [k, v]) = (q.inner(), [k, v].map(|x| narrow(x.inner(), dtype)));
@@ -101,8 +109,8 @@ pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerC
             let first = cache.is_empty().then(|| [k.clone(), v.clone()]);
             let (keys, values, tokens) = cache.extend(k, v);
             match first {
-                Some([k, v]) => attention(q, k, v, *heads, mask, *arithmetic, ops.into()),
-                None => attend_cached(q, [keys, values], *heads, tokens, mask, *arithmetic, ops.into()),
+                Some([k, v]) => attention(q, k, v, heads, mask, *arithmetic, ops.into()),
+                None => attend_cached(q, [keys, values], heads, tokens, mask, *arithmetic, ops.into()),
             }
         }
     }

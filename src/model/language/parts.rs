@@ -4,6 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::{Computation, Context};
+use crate::model::architecture;
 use crate::ops::Operator;
 use crate::ops::autocast::weight;
 use crate::ops::backend::has_blas;
@@ -35,7 +36,8 @@ pub struct Linear {
 }
 
 impl Linear {
-    fn with(
+    /// Its random weights have this standard deviation.
+    pub fn new(
         source: &Source,
         [inputs, outputs]: [usize; 2],
         layout: WeightLayout,
@@ -54,14 +56,9 @@ impl Linear {
         Self { weight, bias, adapter, layout, packed }
     }
 
-    /// Weight [outputs, inputs].
-    pub fn new(source: &Source, inputs: usize, outputs: usize, bias: bool) -> Self {
-        Self::with(source, [inputs, outputs], WeightLayout::OutIn, source.deviation(), bias)
-    }
-
-    /// GPT-2's: weight [inputs, outputs] of this standard deviation, with a bias.
-    pub fn conv1d(source: &Source, inputs: usize, outputs: usize, deviation: f64) -> Self {
-        Self::with(source, [inputs, outputs], WeightLayout::InOut, deviation, true)
+    /// Of what the last norm gives: weight [outputs, inputs].
+    pub fn head(source: &Source, sizes: [usize; 2], bias: bool) -> Self {
+        Self::new(source, sizes, WeightLayout::OutIn, source.deviation(), bias)
     }
 
     /// Whether the layer is its weight and its bias as they are stored: operators of several layers can take those.
@@ -235,31 +232,26 @@ pub struct Norm {
     epsilon: f64,
 }
 
-/// Which norm, with what is added before its root.
-#[derive(Clone, Copy, Debug)]
-pub enum NormKind {
-    Rms(f64),
-    Layer(f64),
-}
-
-impl NormKind {
+impl architecture::Norm {
     /// What a norm of rows of `hidden` columns costs: it keeps a number of each row for backward, or mean and root.
     pub fn cost(self, setting: &Setting, hidden: u64) -> Cost {
         let numbers = match self {
-            Self::Rms(_) => 1,
-            Self::Layer(_) => 2,
+            Self::Rms { .. } => 1,
+            Self::Layer { .. } => 2,
         };
         norm::cost(setting, hidden, numbers)
     }
 }
 
 impl Norm {
-    pub fn new(source: &Source, size: usize, kind: NormKind) -> Self {
+    pub fn new(source: &Source, size: usize, kind: architecture::Norm) -> Self {
         let parameter = |name, value| source.parameter(name, [size], Init::Constant(value));
         let weight = parameter("weight", 1.0);
         match kind {
-            NormKind::Rms(epsilon) => Self { weight, bias: None, epsilon },
-            NormKind::Layer(epsilon) => Self { weight, bias: Some(parameter("bias", 0.0)), epsilon },
+            architecture::Norm::Rms { eps, .. } => Self { weight, bias: None, epsilon: eps },
+            architecture::Norm::Layer { eps } => {
+                Self { weight, bias: Some(parameter("bias", 0.0)), epsilon: eps }
+            }
         }
     }
 

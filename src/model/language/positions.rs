@@ -1,19 +1,8 @@
-//! [`Positions`]: how a network sees the positions of its tokens.
+//! [`PositionalEncoding`]: fixed vectors that mark the positions of tokens.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::ops::embedding::Ids;
-use crate::ops::rope::Pairs;
-
-#[derive(Clone, Copy, Debug)]
-pub enum Positions {
-    /// Rows of a table of this name, added to the tokens' vectors.
-    Learned { name: &'static str, rows: usize },
-    /// [`PositionalEncoding`]s, added to the tokens' vectors.
-    Sinusoidal,
-    /// Rotations of pairs of every head in each block.
-    Rotary { pairs: Pairs, theta: f64 },
-}
 
 /// Sinusoidal positions (Vaswani et al. 2017), added to √hidden_size times the tokens' vectors:
 /// PE(p, 2i) = sin(p / 10000^(2i/d)), and PE(p, 2i + 1) is the cosine.

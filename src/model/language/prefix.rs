@@ -4,6 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::Context;
+use crate::ops::attention::Heads;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::name::OperatorName;
 use crate::ops::virtual_tokens::{cost, with_virtual};
@@ -27,16 +28,20 @@ impl Prefix {
     }
 
     /// q, k and v side by side, with those of the prefix in the rows of virtual tokens.
-    pub fn within(prefix: &Option<Self>, qkv: Tensor<2>, context: &Context) -> Tensor<2> {
+    pub fn within(prefix: &Option<Self>, qkv: Tensor<2>, heads: Heads, context: &Context) -> Tensor<2> {
         let (Some(prefix), Some(rows)) = (prefix, &context.virtual_rows) else { return qkv };
-        let queries = context.heads.columns();
-        with_virtual(OperatorName::Attention, qkv, prefix.vectors.val(), rows, queries)
+        with_virtual(OperatorName::Attention, qkv, prefix.vectors.val(), rows, heads.columns())
     }
 
     /// k and v, with those of the prefix in the rows of virtual tokens.
-    pub fn keys_and_values(prefix: &Option<Self>, both: [Tensor<2>; 2], context: &Context) -> [Tensor<2>; 2] {
+    pub fn keys_and_values(
+        prefix: &Option<Self>,
+        both: [Tensor<2>; 2],
+        heads: Heads,
+        context: &Context,
+    ) -> [Tensor<2>; 2] {
         let (Some(prefix), Some(rows)) = (prefix, &context.virtual_rows) else { return both };
-        let (mut first, columns) = (0, context.heads.of_keys().columns());
+        let (mut first, columns) = (0, heads.of_keys().columns());
         both.map(|x| {
             let vectors = prefix.vectors.val().narrow(1, first, columns);
             first += columns;

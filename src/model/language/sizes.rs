@@ -1,9 +1,5 @@
 //! [`DecoderSizes`]: the sizes of a decoder.
 
-use super::RotarySizes;
-use crate::ops::attention::HeadSizes;
-use crate::ops::rope::Pairs;
-
 /// The sizes that decide a decoder's memory and arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub struct DecoderSizes {
@@ -24,13 +20,4 @@ pub struct DecoderSizes {
     pub portable: bool,
     /// All parameters; 0 where they have not been counted.
     pub parameters: u64,
-}
-
-impl DecoderSizes {
-    /// Those of attention that turns these pairs; `bias`: whether its projections have biases.
-    pub fn rotary(&self, pairs: Pairs, bias: bool) -> RotarySizes {
-        let [hidden, heads, kv_heads, head_dim] =
-            [self.hidden_size, self.heads, self.kv_heads, self.head_dim].map(|size| size as u64);
-        RotarySizes { hidden, heads: HeadSizes { heads, kv_heads, head_dim }, pairs, bias }
-    }
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 
-use super::{Block, Computation, Decoder, LmBatch};
+use super::{Computation, Decoder, LmBatch};
 use crate::device::cuda::Input;
 use crate::measure::Evaluation;
-use crate::model::families::Family;
+use crate::model::architecture::Architecture;
 use crate::model::{Inputs, Network, Output, Part};
 use crate::ops::cross_entropy::{self, divided_cross_entropy, linear_cross_entropy};
 use crate::ops::segment::in_segments;
 use crate::params::table::Table;
 use crate::residence::Offloaded;
 
-impl<F: Family> Network for Decoder<F> {
+impl Network for Decoder {
     type Batch = LmBatch;
 
     fn inputs(batch: &LmBatch) -> Option<Inputs> {
@@ -51,14 +51,14 @@ impl<F: Family> Network for Decoder<F> {
 
     /// In the type of the residual stream: that of the embedding.
     fn between(&self, batch: &LmBatch) -> ([usize; 2], DType) {
-        let (tokens, hidden) = (&batch.tokens, self.rest.outline.shape.hidden_size);
+        let (tokens, hidden) = (&batch.tokens, self.rest.architecture.hidden_size);
         ([tokens.batch * tokens.sequence, hidden], self.rest.table.entries[0].dtype)
     }
 
     /// The embedding where it is the head too.
     fn tied(&self) -> Option<String> {
-        let outline = &self.rest.outline;
-        (outline.shape.tied && self.modules.head.is_none()).then(|| format!("{}.weight", outline.tokens))
+        let Architecture { embedding, head, .. } = &*self.rest.architecture;
+        (head.tied && self.modules.head.is_none()).then(|| format!("{}.weight", embedding.name))
     }
 
     fn parameters(&self) -> &Arc<Table> {
@@ -82,7 +82,7 @@ impl<F: Family> Network for Decoder<F> {
     }
 }
 
-impl<F: Family> Decoder<F> {
+impl Decoder {
     /// From what the head reads, [tokens, hidden_size], and the [`shared_table`](Self::shared_table).
     pub(super) fn loss_of(&self, hidden: Tensor<2>, batch: &LmBatch, table: Option<Tensor<2>>) -> Tensor<1> {
         let Computation { arithmetic, ops, checkpoint, .. } = self.rest.computation;

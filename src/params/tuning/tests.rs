@@ -15,11 +15,8 @@ fn cell(model: &str, tuning: &str) -> Cell {
 fn counted(model: &str, tuning: &str) -> [u128; 2] {
     use burn::tensor::DType;
 
-    use crate::model::on_language;
-
     let cell = cell(model, tuning);
-    let table = on_language!(&cell.model, model => model.table(DType::F32, &cell.tuning()))
-        .expect("a language model");
+    let table = cell.model.table(DType::F32, &cell.tuning()).expect("a language model");
     let counts = [table.elements(|_| true), table.elements(|entry| entry.trainable)];
     let operators = cell.operators();
     assert_eq!(counts, [operators.parameters(), operators.trained()].map(u128::from), "{model} {tuning}");

@@ -11,7 +11,6 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::model::config::from_hugging_face;
-use crate::model::on_language;
 use crate::params::table::{Entry, Group, Table, Tuning};
 
 type Tensors<'a> = &'a [(&'a str, &'a [usize], &'a [f32])];
@@ -334,7 +333,7 @@ fn the_reference_models_are_what_their_configs_say() {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
         let model = from_hugging_face(&folder).unwrap();
         let weights = Weights::open(&folder).unwrap();
-        let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default())).unwrap();
+        let table = model.table(DType::F32, &Tuning::default()).unwrap();
         weights.check(&table, model.decoder().unwrap().tied).unwrap();
         let elements: usize = weights.names().map(|name| elements(&weights.get(name).unwrap())).sum();
         assert_eq!(elements as u64, model.parameters(), "{name}");

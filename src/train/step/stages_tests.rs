@@ -6,7 +6,6 @@ use burn::tensor::{Tensor, TensorData};
 
 use super::*;
 use crate::data::Share;
-use crate::model::families::Gpt2;
 use crate::model::language::Decoder;
 use crate::optim::GradientSet;
 use crate::parallel::Groups;
@@ -15,7 +14,7 @@ use crate::params::table::{Group, id};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::train::change::{self, Change};
 
-type Network = Decoder<Gpt2>;
+type Network = Decoder;
 
 /// Three steps of four micro-batches through `layers` blocks.
 fn cell(layers: usize, model: &str, train: &str, pipeline: &str) -> Cell {

@@ -6,8 +6,9 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use crate::model::Parts;
+use crate::model::architecture::{Architecture, Positions};
+use crate::model::language::Block;
 use crate::model::language::parts::{Embedding, Linear, Norm};
-use crate::model::language::{Block, Outline, Positions};
 use crate::ops::parameters::each_parameter;
 use crate::params::source::{DEVIATION, Init, Source};
 use crate::params::split::Side;
@@ -15,33 +16,37 @@ use crate::params::table::{Group, Table, id};
 use crate::params::tuning::VirtualTokens;
 
 #[derive(Module, Debug)]
-pub struct Modules<B: Block> {
+pub struct Modules {
     /// `None` where another process has it; the norm likewise.
     pub tokens: Option<Embedding>,
     pub positions: Option<Embedding>,
     /// The embeddings of virtual tokens, where they are trained.
     pub prompt: Option<Param<Tensor<2>>>,
     /// Empty where the blocks live on the host.
-    pub blocks: Vec<B>,
+    pub blocks: Vec<Block>,
     pub norm: Option<Norm>,
     /// `None`: the embedding of tokens.
     pub head: Option<Linear>,
 }
 
-impl<B: Block> Modules<B> {
+impl Modules {
     /// Makes the modules in this order, in which random weights are drawn.
-    pub fn new(outline: &Outline, source: &Source, parts: &Parts, blocks: impl FnOnce() -> Vec<B>) -> Self {
-        let Outline { shape, tokens, norm, norm_kind, positions, head_bias, .. } = *outline;
-        let hidden = shape.hidden_size;
+    pub fn new(
+        architecture: &Architecture,
+        source: &Source,
+        parts: &Parts,
+        blocks: impl FnOnce() -> Vec<Block>,
+    ) -> Self {
+        let Architecture { vocab_size, hidden_size: hidden, embedding, final_norm, head, .. } = *architecture;
         let (first, last) = (parts.has_first(), parts.has_last());
-        let is_head = last && shape.tied && source.tuning().classes.is_none();
-        let tokens = || Embedding::divided(&source.at(tokens), shape.vocab_size, hidden);
+        let is_head = last && head.tied && source.tuning().classes.is_none();
+        let tokens = || Embedding::divided(&source.at(embedding.name), vocab_size, hidden);
         let tokens = source.held(first || is_head, tokens);
-        let positions = match positions {
-            Positions::Learned { name, rows } => {
+        let positions = match embedding.positions {
+            Positions::Learned { name, rows, .. } => {
                 source.held(first, || Embedding::new(&source.at(name), rows, hidden))
             }
-            Positions::Rotary { .. } | Positions::Sinusoidal => None,
+            Positions::None | Positions::Sinusoidal => None,
         };
         let prompt = match source.tuning().virtual_tokens {
             Some(VirtualTokens::Embeddings(count)) => {
@@ -51,17 +56,17 @@ impl<B: Block> Modules<B> {
             Some(VirtualTokens::KeysAndValues(_)) | None => None,
         };
         let blocks = blocks();
-        let norm = || Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
-        let norm = source.held(last, norm);
-        let head = || {
-            let source = source.at("lm_head").within(Group::Head).divided_by(Side::Outputs { parts: 1 });
-            Linear::new(&source, hidden, shape.vocab_size, head_bias)
+        let (name, norm) = final_norm;
+        let norm = source.held(last, || Norm::new(&source.at(name).within(Group::Norm), hidden, norm));
+        let own_head = || {
+            let source = source.at(head.name).within(Group::Head).divided_by(Side::Outputs { parts: 1 });
+            Linear::head(&source, [hidden, vocab_size], head.bias)
         };
         let head = match source.tuning().classes {
             Some(classes) => {
-                Some(Linear::new(&source.at("score").within(Group::Classifier), hidden, classes, false))
+                Some(Linear::head(&source.at("score").within(Group::Classifier), [hidden, classes], false))
             }
-            None => source.held(last, || (!shape.tied).then(head)).flatten(),
+            None => source.held(last, || (!head.tied).then(own_head)).flatten(),
         };
         Self { tokens, positions, prompt, blocks, norm, head }
     }

@@ -1,0 +1,351 @@
+//! [`Architecture`]: a decoder as data: its parts and their sizes, and the names that they have in Hugging Face's files.
+
+use std::sync::Arc;
+
+use itertools::Itertools;
+
+use super::language::DecoderSizes;
+use crate::ops::attention::HeadSizes;
+use crate::ops::cost::Setting;
+use crate::ops::dense::WeightLayout;
+use crate::ops::rope::Pairs;
+
+/// A causal language model: an embedding, layers, a norm and a head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Architecture {
+    pub vocab_size: usize,
+    pub hidden_size: usize,
+    /// Longest sequence, in tokens.
+    pub max_positions: usize,
+    pub embedding: Embedding,
+    /// Name of the list of layers; a layer's number follows it.
+    pub blocks: &'static str,
+    /// Equal ones may be one.
+    pub layers: Vec<Arc<Layer>>,
+    /// The norm after the last layer, with its name.
+    pub final_norm: (&'static str, Norm),
+    pub head: Head,
+    /// How the weights of linear layers lie.
+    pub layout: WeightLayout,
+    /// Whether random weights whose products are added to the residual stream are smaller by √(2 · layers)
+    /// (Radford et al. 2019).
+    pub small_residual_weights: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Embedding {
+    pub name: &'static str,
+    /// What the tokens' vectors are multiplied by.
+    pub scale: Option<f64>,
+    pub positions: Positions,
+}
+
+/// What is added to the tokens' vectors for their positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    None,
+    /// Rows of a table of this name; that of position p is p + `offset`.
+    Learned {
+        name: &'static str,
+        rows: usize,
+        offset: usize,
+    },
+    /// Fixed sines and cosines.
+    Sinusoidal,
+}
+
+/// Attention and an MLP around a residual stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Layer {
+    /// Every norm but those of queries and keys.
+    pub norm: Norm,
+    pub place: Place,
+    /// What is added to the residual stream is multiplied by this.
+    pub residual_scale: Option<f64>,
+    pub attention: Attention,
+    pub mlp: Mlp,
+}
+
+/// Where the norms of a layer stand, with their names: f is attention, and then the MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// x + f(norm(x)), with a norm of each.
+    Pre([&'static str; 2]),
+    /// x + norm(f(x)), with a norm of each.
+    Post([&'static str; 2]),
+    /// x + norm(f(norm(x))): before and after attention, before and after the MLP.
+    PreAndPost([&'static str; 4]),
+    /// x + attention(norm(x)) + MLP(norm(x)): one norm for both, or a second of the MLP.
+    Parallel(&'static str, Option<&'static str>),
+}
+
+impl Place {
+    /// The names of the norms before and after attention, and before and after the MLP.
+    pub fn names(self) -> [Option<&'static str>; 4] {
+        match self {
+            Self::Pre([attention, mlp]) => [Some(attention), None, Some(mlp), None],
+            Self::Post([attention, mlp]) => [None, Some(attention), None, Some(mlp)],
+            Self::PreAndPost(names) => names.map(Some),
+            Self::Parallel(attention, mlp) => [Some(attention), None, mlp, None],
+        }
+    }
+}
+
+/// Which norm, with what is added before its root.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Norm {
+    /// `plus_one`: whether the factor is one more than the weight.
+    Rms {
+        eps: f64,
+        plus_one: bool,
+    },
+    Layer {
+        eps: f64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// Of its module.
+    pub name: &'static str,
+    pub projections: Projections,
+    /// Whether the projections to queries, keys and values have biases.
+    pub bias: bool,
+    /// Name of the output projection.
+    pub output: &'static str,
+    pub output_bias: bool,
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub qk_norm: Option<QkNorm>,
+    pub rope: Option<Rope>,
+    /// How many tokens each attends to, itself included; `None`: all up to itself.
+    pub window: Option<usize>,
+    /// What scores are multiplied by; `None`: 1/√head_dim.
+    pub scale: Option<f64>,
+    /// Scores s become cap · tanh(s / cap).
+    pub soft_cap: Option<f64>,
+}
+
+/// The linear layers that give queries, keys and values, by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Projections {
+    /// One of each.
+    Apart([&'static str; 3]),
+    /// One, whose outputs are all queries, all keys and all values.
+    Fused(&'static str),
+    /// One, whose outputs are the query, the key and the value of each head.
+    FusedByHead(&'static str),
+}
+
+impl Projections {
+    pub fn names(&self) -> &[&'static str] {
+        match self {
+            Self::Apart(names) => names,
+            Self::Fused(name) | Self::FusedByHead(name) => std::slice::from_ref(name),
+        }
+    }
+}
+
+/// A norm of queries and one of keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QkNorm {
+    pub names: [&'static str; 2],
+    pub norm: Norm,
+    /// Whether each head is a row, or all of a token's heads are.
+    pub by_head: bool,
+}
+
+/// Rotations of pairs of every head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    pub pairs: Pairs,
+    /// Base of the wavelengths.
+    pub theta: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mlp {
+    /// Of its module; empty where its layers are the block's own.
+    pub name: &'static str,
+    pub layers: MlpLayers,
+    pub intermediate_size: usize,
+    pub activation: Activation,
+    pub bias: bool,
+}
+
+/// The linear layers of an MLP, by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MlpLayers {
+    /// down(activation(gate(x)) · up(x)): gate, up and down.
+    Gated([&'static str; 3]),
+    /// The same, with gate and up as one layer.
+    GatedFused([&'static str; 2]),
+    /// second(activation(first(x)))
+    Plain([&'static str; 2]),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    Silu,
+    /// GELU by its approximation with tanh.
+    GeluTanh,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Head {
+    pub name: &'static str,
+    /// Whether its weight is the embedding.
+    pub tied: bool,
+    /// Whether it has a bias, where it is not the embedding.
+    pub bias: bool,
+    /// What logits are multiplied by.
+    pub scale: Option<f64>,
+    /// Logits z become cap · tanh(z / cap).
+    pub soft_cap: Option<f64>,
+}
+
+impl Head {
+    /// A matrix of its own without a bias.
+    pub const LM_HEAD: Self = Self { name: "lm_head", tied: false, bias: false, scale: None, soft_cap: None };
+}
+
+impl Architecture {
+    /// The same with other layers.
+    #[must_use]
+    pub fn with_layers(&self, layers: Vec<Arc<Layer>>) -> Self {
+        Self { layers, ..self.clone() }
+    }
+
+    /// Standard deviation of random weights whose products are added to the residual stream, from that of the others.
+    pub fn residual_deviation(&self, deviation: f64) -> f64 {
+        match self.small_residual_weights {
+            true => deviation / (2.0 * self.layers.len() as f64).sqrt(),
+            false => deviation,
+        }
+    }
+
+    /// Runs of equal layers: of each its layer, and how many they are.
+    pub fn runs(&self) -> impl Iterator<Item = (&Arc<Layer>, usize)> {
+        self.layers
+            .iter()
+            .dedup_by_with_count(|a, b| Arc::ptr_eq(a, b) || a == b)
+            .map(|(count, layer)| (layer, count))
+    }
+
+    /// The rotations of its layers, once each.
+    pub fn ropes(&self) -> Vec<Rope> {
+        let mut ropes: Vec<Rope> = Vec::new();
+        for rope in self.runs().filter_map(|(layer, _)| layer.attention.rope) {
+            if !ropes.contains(&rope) {
+                ropes.push(rope);
+            }
+        }
+        ropes
+    }
+
+    /// The sizes that decide memory and arithmetic, by its first layer.
+    pub fn sizes(&self) -> DecoderSizes {
+        let Layer { attention, mlp, .. } = *self.layers[0];
+        DecoderSizes {
+            vocab_size: self.vocab_size,
+            hidden_size: self.hidden_size,
+            intermediate_size: mlp.intermediate_size,
+            layers: self.layers.len(),
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
+            head_dim: attention.head_dim,
+            max_positions: self.max_positions,
+            gated: !matches!(mlp.layers, MlpLayers::Plain(_)),
+            tied: self.head.tied,
+            portable: self.embedding.positions != Positions::Sinusoidal,
+            parameters: 0,
+        }
+    }
+
+    /// Refuses what no operator computes.
+    ///
+    /// # Errors
+    /// What is not computed.
+    pub fn check(&self) -> Result<(), String> {
+        let layers = || self.runs().map(|(layer, _)| layer);
+        let has = |part: fn(&Layer) -> bool| layers().any(|layer| part(layer));
+        let plus_one = |norm: Norm| matches!(norm, Norm::Rms { plus_one: true, .. });
+        let lacking = [
+            (
+                self.embedding.scale.is_some() && self.embedding.positions != Positions::Sinusoidal,
+                "a scale of the embedding",
+            ),
+            (
+                matches!(self.embedding.positions, Positions::Learned { offset: 1.., .. }),
+                "an offset of learned positions",
+            ),
+            (self.head.scale.is_some() || self.head.soft_cap.is_some(), "a scale or a cap of logits"),
+            (
+                plus_one(self.final_norm.1)
+                    || has(|layer| matches!(layer.norm, Norm::Rms { plus_one: true, .. })),
+                "a norm with 1 + weight",
+            ),
+            (
+                has(|layer| matches!(layer.place, Place::Post(_) | Place::PreAndPost(_))),
+                "a norm after attention or the MLP",
+            ),
+            (has(|layer| layer.residual_scale.is_some()), "a scale of what is added to the residual stream"),
+            (has(|layer| layer.attention.qk_norm.is_some()), "norms of queries and keys"),
+            (has(|layer| layer.attention.window.is_some()), "a window of attention"),
+            (
+                has(|layer| layer.attention.scale.is_some() || layer.attention.soft_cap.is_some()),
+                "a scale or a cap of attention's scores",
+            ),
+            (
+                has(|layer| matches!(layer.attention.projections, Projections::FusedByHead(_))),
+                "queries, keys and values by head in one layer",
+            ),
+            (
+                has(|layer| match layer.mlp.layers {
+                    MlpLayers::Gated(_) => layer.mlp.activation != Activation::Silu || layer.mlp.bias,
+                    MlpLayers::GatedFused(_) => true,
+                    MlpLayers::Plain(_) => layer.mlp.activation != Activation::GeluTanh,
+                }),
+                "an MLP of this kind",
+            ),
+        ];
+        match lacking.into_iter().find(|(lacks, _)| *lacks) {
+            Some((_, what)) => Err(format!("{what} is not computed")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Attention {
+    /// Without biases, norms and positions, with a key head for each query head.
+    pub fn even(heads: usize, head_dim: usize) -> Self {
+        Self {
+            name: "",
+            projections: Projections::Fused(""),
+            bias: false,
+            output: "",
+            output_bias: false,
+            heads,
+            kv_heads: heads,
+            head_dim,
+            qk_norm: None,
+            rope: None,
+            window: None,
+            scale: None,
+            soft_cap: None,
+        }
+    }
+
+    /// The sizes of a rank's part of the heads.
+    pub fn head_sizes(&self, setting: &Setting) -> HeadSizes {
+        let [heads, kv_heads] = [self.heads, self.kv_heads].map(|heads| setting.part(heads as u64));
+        HeadSizes { heads, kv_heads, head_dim: self.head_dim as u64 }
+    }
+
+    /// Columns of all queries, and of all keys.
+    pub fn columns(&self) -> [usize; 2] {
+        [self.heads, self.kv_heads].map(|heads| heads * self.head_dim)
+    }
+}

@@ -1,0 +1,93 @@
+//! What the operators of an [`Architecture`] cost.
+
+use std::sync::Arc;
+
+use super::head::head_cost;
+use super::parts::adds_residual;
+use super::{Attention, Mlp};
+use crate::model::architecture::{Architecture, Layer, Norm, Place, Positions};
+use crate::ops::cost::{BlockCosts, Cost, Operators, Setting};
+use crate::ops::embedding;
+use crate::ops::name::OperatorName;
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
+use crate::ops::virtual_tokens;
+use crate::params::table::Tuning;
+use crate::params::tuning::VirtualTokens;
+
+impl Architecture {
+    /// A norm of this kind, and the copy of its result that goes to the ranks which divide the layers after it.
+    fn norm_cost(&self, norm: Norm, setting: &Setting) -> Vec<Cost> {
+        let hidden = self.hidden_size as u64;
+        [vec![norm.cost(setting, hidden)], copy_cost(setting, hidden)].concat()
+    }
+
+    /// The operators of each layer; equal ones share theirs.
+    fn block_costs(&self, setting: &Setting, tuning: &Tuning) -> Vec<BlockCosts> {
+        let mut known: Vec<(&Arc<Layer>, BlockCosts)> = Vec::new();
+        let mut blocks = Vec::with_capacity(self.layers.len());
+        for (layer, count) in self.runs() {
+            let same = known.iter().find(|(other, _)| *other == layer).map(|(_, costs)| costs.clone());
+            let costs = same.unwrap_or_else(|| self.layer_costs(layer, setting, tuning).into());
+            known.push((layer, costs.clone()));
+            blocks.extend(std::iter::repeat_n(costs, count));
+        }
+        blocks
+    }
+
+    /// The operators of a layer with the adapters of `tuning`, in the order of forward.
+    fn layer_costs(&self, layer: &Layer, setting: &Setting, tuning: &Tuning) -> Vec<Cost> {
+        let sum = sum_cost(setting, self.hidden_size as u64, setting.element());
+        let attention = [Attention::cost(self, &layer.attention, setting, tuning), sum.clone()].concat();
+        let mlp = [Mlp::cost(self, &layer.mlp, setting, tuning), sum].concat();
+        let norm = self.norm_cost(layer.norm, setting);
+        let in_product = [
+            adds_residual(setting, tuning, layer.attention.output),
+            Mlp::adds_residual(&layer.mlp, setting, tuning),
+        ];
+        match layer.place {
+            Place::Parallel(..) => {
+                let both = Cost::branches(&[&attention, &mlp]);
+                vec![Cost::residual(&[norm, vec![both]].concat(), in_product == [true; 2])]
+            }
+            Place::Pre(_) | Place::Post(_) | Place::PreAndPost(_) => [attention, mlp]
+                .into_iter()
+                .zip(in_product)
+                .map(|(layers, in_product)| Cost::residual(&[norm.clone(), layers].concat(), in_product))
+                .collect(),
+        }
+    }
+
+    /// The operators of the whole decoder in the order of forward, with the adapters of `tuning`.
+    pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
+        let [vocab, hidden] = [self.vocab_size, self.hidden_size].map(|size| size as u64);
+        let vocab = setting.part(vocab);
+        let tied = self.head.tied && tuning.classes.is_none();
+        let mut first = vec![embedding::cost(setting, [vocab, hidden], tied)];
+        first.extend(sum_cost(setting, hidden, setting.stored));
+        // A cosine and a sine of each pair.
+        let rotations: u64 = self.ropes().iter().map(|rope| rope.pairs.turned as u64 * 4).sum();
+        let (added, tables) = match self.embedding.positions {
+            Positions::None => (None, 0),
+            Positions::Learned { rows, .. } => {
+                (Some(embedding::cost(setting, [rows as u64, hidden], false)), 0)
+            }
+            Positions::Sinusoidal => (Some(Cost::default()), hidden * 4),
+        };
+        if let Some(positions) = added {
+            first = vec![Cost::sum(Cost::sequence(&first), positions)];
+        }
+        if let Some(VirtualTokens::Embeddings(count)) = tuning.virtual_tokens {
+            let (sizes, rows) = ([count as u64, hidden], (hidden, setting.stored));
+            first.push(virtual_tokens::cost(OperatorName::Embedding, setting, sizes, rows));
+        }
+        let head = head_cost(setting, tuning, [vocab, hidden], tied, self.head.bias);
+        Operators {
+            first,
+            blocks: self.block_costs(setting, tuning),
+            last: [self.norm_cost(self.final_norm.1, setting), vec![head]].concat(),
+            // Ids of tokens and of positions, each with the order in which gradients are added, and labels.
+            batch: 9 * 4 * setting.tokens(),
+            tables: tables + rotations,
+        }
+    }
+}
