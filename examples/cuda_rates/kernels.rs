@@ -7,12 +7,14 @@ use burn_cubecl::CubeDevice;
 use burn_cubecl::ops::numeric::ones_client;
 use burn_cubecl::tensor::CubeTensor;
 use runner::device::cuda::{Event, Gpu};
+use runner::ops::activation::Activation;
+use runner::ops::activation::cuda::{activate, activate_backward};
 use runner::ops::attention::Heads;
 use runner::ops::attention::heads_cuda::{merge_heads, split_heads};
 use runner::ops::attention::softmax_cuda::{Mask, masked_softmax, masked_softmax_backward};
+use runner::ops::cross_entropy::Logits;
 use runner::ops::cross_entropy::cuda::{LossState, chunk_gradient, observe_chunk, token_losses};
 use runner::ops::embedding::cuda::{DevicePlan, ScatterPlan, gather, scatter};
-use runner::ops::gelu::cuda::{gelu, gelu_backward};
 use runner::ops::kernels::elementwise::{add, cast};
 use runner::ops::kernels::sum::{
     mean_square_difference, mean_square_difference_backward, sum, sum_of_squares,
@@ -67,14 +69,14 @@ fn norms(bench: &mut Bench) {
             let weight = large(&[width], x_type);
             let elements = tokens * width;
             for (kind, bias) in [("rms_norm", None), ("layer_norm", Some(&weight))] {
-                let (_, mean, rstd) = norm(&x, &weight, bias, 1e-5, g_type);
+                let (_, mean, rstd) = norm(&x, &weight, bias, 1e-5.into(), g_type);
                 let bytes = elements * (x_type.size() + g_type.size());
                 bench.rate(&format!("{kind} [{tokens}, {width}] {name}"), bytes, || {
-                    drop(norm(&x, &weight, bias, 1e-5, g_type));
+                    drop(norm(&x, &weight, bias, 1e-5.into(), g_type));
                 });
                 let bytes = elements * (2 * x_type.size() + g_type.size());
                 bench.rate(&format!("{kind}_backward [{tokens}, {width}] {name}"), bytes, || {
-                    drop(norm_backward(&x, &weight, mean.as_ref(), &rstd, &g, None));
+                    drop(norm_backward(&x, (&weight, false), (mean.as_ref(), &rstd), &g, None));
                 });
             }
         }
@@ -123,17 +125,17 @@ fn loss(bench: &mut Bench) {
     let mut state = LossState::new(&labels, tokens);
     let elements = tokens * width;
     bench.rate("observe_chunk [4096, 16384]", elements * 4, || {
-        observe_chunk(&logits, &labels, 0, &mut state);
+        observe_chunk(&logits, &labels, 0, Logits::default(), &mut state);
     });
     let (_, lse) = token_losses(&state, &labels);
     let scale = scalar(1.0);
     bench.rate("chunk_gradient [4096, 16384] to bf16", elements * 6, || {
-        drop(chunk_gradient(logits.clone(), &lse, &labels, 0, &scale, DType::BF16));
+        drop(chunk_gradient(logits.clone(), &lse, (&labels, 0), Logits::default(), &scale, DType::BF16));
     });
     let mut in_place = Some(large(&[tokens, width], DType::F32));
     bench.rate("chunk_gradient [4096, 16384] f32 in place", elements * 8, || {
         let logits = in_place.take().expect("put back");
-        in_place = Some(chunk_gradient(logits, &lse, &labels, 0, &scale, DType::F32));
+        in_place = Some(chunk_gradient(logits, &lse, (&labels, 0), Logits::default(), &scale, DType::F32));
     });
     bench.rate("sum of 67 M f32", elements * 4, || drop(sum(&logits)));
     let narrow = large(&[tokens, 2 * width], DType::BF16);
@@ -154,9 +156,9 @@ fn rows(bench: &mut Bench) {
     let (wide, narrow) = (large(&[n], DType::F32), large(&[n], DType::BF16));
     bench.rate("cast 134 M f32 to bf16", n * 6, || drop(cast(wide.clone(), DType::BF16)));
     bench.rate("add 134 M f32 and bf16", n * 10, || drop(add(wide.clone(), &narrow)));
-    bench.rate("gelu 134 M bf16", n * 4, || drop(gelu(narrow.clone())));
+    bench.rate("gelu 134 M bf16", n * 4, || drop(activate(narrow.clone(), Activation::GeluTanh)));
     bench.rate("gelu_backward 134 M bf16", n * 6, || {
-        drop(gelu_backward(&narrow, narrow.clone()));
+        drop(activate_backward(&narrow, narrow.clone(), Activation::GeluTanh));
     });
     drop((wide, narrow));
     let (vocab, width, tokens) = (151_936, 1024, 32_768);

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use itertools::Itertools;
 
 use super::language::DecoderSizes;
+use crate::ops::activation::Activation;
 use crate::ops::attention::HeadSizes;
 use crate::ops::cost::Setting;
+use crate::ops::cross_entropy::Logits;
 use crate::ops::dense::WeightLayout;
-use crate::ops::rope::Pairs;
+use crate::ops::rope::{Pairs, Scaling};
 
 /// A causal language model: an embedding, layers, a norm and a head.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +57,7 @@ pub enum Positions {
 }
 
 /// Attention and an MLP around a residual stream.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     /// Every norm but those of queries and keys.
     pub norm: Norm,
@@ -104,7 +106,7 @@ pub enum Norm {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Of its module.
     pub name: &'static str,
@@ -158,11 +160,19 @@ pub struct QkNorm {
 }
 
 /// Rotations of pairs of every head.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     pub pairs: Pairs,
     /// Base of the wavelengths.
     pub theta: f64,
+    pub scaling: Scaling,
+}
+
+impl Rope {
+    /// Of all numbers of a head, in pairs of its halves.
+    pub fn halves(head_dim: usize, theta: f64) -> Self {
+        Self { pairs: Pairs::halves(head_dim), theta, scaling: Scaling::None }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -186,13 +196,6 @@ pub enum MlpLayers {
     Plain([&'static str; 2]),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    Silu,
-    /// GELU by its approximation with tanh.
-    GeluTanh,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
     pub name: &'static str,
@@ -200,15 +203,27 @@ pub struct Head {
     pub tied: bool,
     /// Whether it has a bias, where it is not the embedding.
     pub bias: bool,
-    /// What logits are multiplied by.
-    pub scale: Option<f64>,
-    /// Logits z become cap · tanh(z / cap).
-    pub soft_cap: Option<f64>,
+    pub logits: Logits,
 }
 
 impl Head {
     /// A matrix of its own without a bias.
-    pub const LM_HEAD: Self = Self { name: "lm_head", tied: false, bias: false, scale: None, soft_cap: None };
+    pub const LM_HEAD: Self =
+        Self { name: "lm_head", tied: false, bias: false, logits: Logits { scale: 1.0, soft_cap: None } };
+}
+
+/// This layer with each of these windows; layers with equal ones are one.
+pub fn with_windows(layer: &Layer, windows: Vec<Option<usize>>) -> Vec<Arc<Layer>> {
+    let mut known: Vec<Arc<Layer>> = Vec::new();
+    let with = |window| {
+        let same = known.iter().find(|layer| layer.attention.window == window).cloned();
+        same.unwrap_or_else(|| {
+            let attention = Attention { window, ..layer.attention.clone() };
+            known.push(Arc::new(Layer { attention, ..layer.clone() }));
+            known[known.len() - 1].clone()
+        })
+    };
+    windows.into_iter().map(with).collect()
 }
 
 impl Architecture {
@@ -235,9 +250,9 @@ impl Architecture {
     }
 
     /// The rotations of its layers, once each.
-    pub fn ropes(&self) -> Vec<Rope> {
-        let mut ropes: Vec<Rope> = Vec::new();
-        for rope in self.runs().filter_map(|(layer, _)| layer.attention.rope) {
+    pub fn ropes(&self) -> Vec<&Rope> {
+        let mut ropes: Vec<&Rope> = Vec::new();
+        for rope in self.runs().filter_map(|(layer, _)| layer.attention.rope.as_ref()) {
             if !ropes.contains(&rope) {
                 ropes.push(rope);
             }
@@ -247,7 +262,7 @@ impl Architecture {
 
     /// The sizes that decide memory and arithmetic, by its first layer.
     pub fn sizes(&self) -> DecoderSizes {
-        let Layer { attention, mlp, .. } = *self.layers[0];
+        let Layer { attention, mlp, .. } = &*self.layers[0];
         DecoderSizes {
             vocab_size: self.vocab_size,
             hidden_size: self.hidden_size,
@@ -257,7 +272,7 @@ impl Architecture {
             kv_heads: attention.kv_heads,
             head_dim: attention.head_dim,
             max_positions: self.max_positions,
-            gated: !matches!(mlp.layers, MlpLayers::Plain(_)),
+            gated: matches!(mlp.layers, MlpLayers::Gated(_)),
             tied: self.head.tied,
             portable: self.embedding.positions != Positions::Sinusoidal,
             parameters: 0,
@@ -269,46 +284,12 @@ impl Architecture {
     /// # Errors
     /// What is not computed.
     pub fn check(&self) -> Result<(), String> {
-        let layers = || self.runs().map(|(layer, _)| layer);
-        let has = |part: fn(&Layer) -> bool| layers().any(|layer| part(layer));
-        let plus_one = |norm: Norm| matches!(norm, Norm::Rms { plus_one: true, .. });
+        let has = |part: fn(&Layer) -> bool| self.runs().any(|(layer, _)| part(layer));
         let lacking = [
-            (
-                self.embedding.scale.is_some() && self.embedding.positions != Positions::Sinusoidal,
-                "a scale of the embedding",
-            ),
-            (
-                matches!(self.embedding.positions, Positions::Learned { offset: 1.., .. }),
-                "an offset of learned positions",
-            ),
-            (self.head.scale.is_some() || self.head.soft_cap.is_some(), "a scale or a cap of logits"),
-            (
-                plus_one(self.final_norm.1)
-                    || has(|layer| matches!(layer.norm, Norm::Rms { plus_one: true, .. })),
-                "a norm with 1 + weight",
-            ),
-            (
-                has(|layer| matches!(layer.place, Place::Post(_) | Place::PreAndPost(_))),
-                "a norm after attention or the MLP",
-            ),
-            (has(|layer| layer.residual_scale.is_some()), "a scale of what is added to the residual stream"),
-            (has(|layer| layer.attention.qk_norm.is_some()), "norms of queries and keys"),
             (has(|layer| layer.attention.window.is_some()), "a window of attention"),
             (
                 has(|layer| layer.attention.scale.is_some() || layer.attention.soft_cap.is_some()),
                 "a scale or a cap of attention's scores",
-            ),
-            (
-                has(|layer| matches!(layer.attention.projections, Projections::FusedByHead(_))),
-                "queries, keys and values by head in one layer",
-            ),
-            (
-                has(|layer| match layer.mlp.layers {
-                    MlpLayers::Gated(_) => layer.mlp.activation != Activation::Silu || layer.mlp.bias,
-                    MlpLayers::GatedFused(_) => true,
-                    MlpLayers::Plain(_) => layer.mlp.activation != Activation::GeluTanh,
-                }),
-                "an MLP of this kind",
             ),
         ];
         match lacking.into_iter().find(|(lacks, _)| *lacks) {

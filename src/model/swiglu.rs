@@ -13,12 +13,13 @@ use crate::keys::section::section;
 use crate::keys::values::{COUNT, LAYERS};
 use crate::keys::{Key, Section};
 use crate::measure::Evaluation;
+use crate::ops::activation::Activation;
 use crate::ops::cost::Operators;
 use crate::ops::cost::Setting;
 use crate::ops::dense::{Arithmetic, WeightLayout};
+use crate::ops::gated_mlp::{self, GatedMlp};
 use crate::ops::mean_square::{self, mean_square};
 use crate::ops::segment::in_segments;
-use crate::ops::swiglu::{self, swiglu};
 use crate::ops::tensor_parallel::{copy_cost, copy_to_ranks, sum_cost, sum_over_ranks};
 use crate::ops::{Checkpoint, Operator};
 use crate::params::source::{Init, Source};
@@ -84,7 +85,7 @@ impl SwigluConfig {
     pub fn operators(&self, setting: &Setting) -> Operators {
         let sizes = [self.hidden_size, self.intermediate_size].map(|size| size as u64);
         let [hidden, inner] = [sizes[0], setting.part(sizes[1])];
-        let layer = swiglu::cost(setting, [hidden, inner], WeightLayout::InOut);
+        let layer = gated_mlp::cost(setting, Activation::Silu, [hidden, inner], WeightLayout::InOut);
         let (copy, sum) = (copy_cost(setting, hidden), sum_cost(setting, hidden, setting.element()));
         Operators {
             blocks: vec![[copy, vec![layer], sum].concat().into(); self.num_hidden_layers],
@@ -158,7 +159,8 @@ impl SwigluStack {
         in_segments(&self.layers, blocks, x, move |layer, x| {
             let (w, v, u) = (layer.w.val(), layer.v.val(), layer.u.val());
             let x = copy_to_ranks(x, &ranks);
-            let y = swiglu(x, w, v, u, WeightLayout::InOut, level, operator, arithmetic);
+            let mlp = GatedMlp::swiglu(WeightLayout::InOut, level, arithmetic);
+            let y = mlp.forward(x, [w, v, u], operator);
             sum_over_ranks(y, None, &ranks)
         })
     }

@@ -1,6 +1,7 @@
 //! Operators with hand-written backward, and the recipe keys that choose among them:
 //! `[checkpoint]` and `[ops]`.
 
+pub mod activation;
 pub mod attention;
 pub mod autocast;
 pub mod backend;
@@ -13,7 +14,7 @@ pub mod embedding;
 pub mod flat;
 pub mod function;
 pub mod gate;
-pub mod gelu;
+pub mod gated_mlp;
 pub mod kernels;
 pub mod largest;
 pub mod lora;
@@ -27,7 +28,6 @@ pub mod residual;
 pub mod rope;
 pub mod segment;
 pub mod slices;
-pub mod swiglu;
 pub mod tensor_parallel;
 pub mod virtual_tokens;
 
@@ -143,7 +143,7 @@ section! {
     /// composed of Burn's operators.
     #[derive(Copy)]
     pub struct Ops: Section::new("ops"), Default => {
-        /// The SwiGLU feed-forward network.
+        /// The gated feed-forward network, such as SwiGLU.
         pub swiglu: Operator = OPERATOR,
         /// Scaled dot-product attention.
         pub attention: Operator = OPERATOR,
@@ -156,7 +156,7 @@ section! {
         pub norm: Operator = OPERATOR,
         /// Rotary positions.
         pub rope: Operator = OPERATOR,
-        /// GELU, in the tanh approximation.
+        /// The activation of a feed-forward network without a gate, such as GELU.
         pub gelu: Operator = OPERATOR,
     }
 }

@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::{DType, Device, Int, Tensor};
 
+use super::activation::{Activation, activate, formula};
 use super::attention::{Heads, Mask, Way, attention, attention_packed};
 use super::dense::{Arithmetic, WeightLayout, dense};
 use super::embedding::{Ids, embedding, embedding_of_part};
-use super::gelu::gelu;
-use super::norm::norm;
+use super::norm::{Terms, norm};
 use super::product::Fp32Math;
-use super::rope::{Pairs, Rotation, rope};
+use super::rope::{Pairs, Rotation, Scaling, rope};
 use super::testing::{assert_close, random};
 use super::{Operator, wide};
 
@@ -58,19 +58,111 @@ fn norms() {
     assert_all_close(&run(Operator::Custom), &run(Operator::Plain), 1e-5);
 }
 
+/// Heads that are normalised each by itself, with 1 more than the weight, against the definition in f64 and the norm of the
+/// heads as rows.
 #[test]
-fn gelu_and_rope() {
+fn norms_of_heads_with_one_more_than_the_weight() {
+    let (tokens, heads, columns) = (7, 3, 10);
+    for (plus_one, biased) in [(false, false), (true, false), (true, true)] {
+        let terms = Terms { epsilon: 1e-3, plus_one };
+        let inputs =
+            || [random([tokens, heads * columns], 1), random([1, columns], 2), random([1, columns], 3)];
+        let run = |operator, rows: Option<[usize; 2]>| {
+            gradients(inputs(), |[x, w, b]| {
+                let bias = biased.then(|| b.clone().squeeze_dim::<1>(0));
+                let x = rows.map_or(x.clone(), |rows| x.reshape(rows));
+                let y = norm(x, w.squeeze_dim(0), bias, terms, DType::F32, operator);
+                // What every input is read by.
+                y.reshape([tokens, heads * columns]) + b.sum().reshape([1, 1])
+            })
+        };
+        let ours = run(Operator::Custom, None);
+        assert_all_close(&ours, &run(Operator::Plain, None), 1e-5);
+        assert_eq!(ours, run(Operator::Custom, Some([tokens * heads, columns])));
+        let [x, w, b] = inputs().map(list);
+        let one = if plus_one { 1.0 } else { 0.0 };
+        let shift: f64 = b.iter().sum();
+        let exact: Vec<f64> = x
+            .chunks(columns)
+            .flat_map(|x| {
+                let n = columns as f64;
+                let mean = if biased { x.iter().sum::<f64>() / n } else { 0.0 };
+                let r = 1.0 / (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n + 1e-3).sqrt();
+                let y = |j: usize| (x[j] - mean) * r * (w[j] + one) + if biased { b[j] } else { 0.0 } + shift;
+                (0..columns).map(y).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_close(&ours[0], &exact, 1e-6);
+    }
+}
+
+/// In fp32 by the kernels, in fewer bits and in fp64 by Burn's operators.
+#[test]
+fn activations() {
+    for activation in Activation::ALL {
+        let run = |operator| gradients([random([5, 24], 1) * 2.0], |[x]| activate(x, activation, operator));
+        let plain = run(Operator::Plain);
+        assert_all_close(&run(Operator::Custom), &plain, 2e-6);
+        for (dtype, allowed) in [(DType::F64, 2e-6), (DType::BF16, 2e-2), (DType::F16, 2e-3)] {
+            let cast = gradients([random([5, 24], 1) * 2.0], |[x]| {
+                let x = x.cast(burn::tensor::FloatDType::from(dtype));
+                activate(x, activation, Operator::Custom).cast(burn::tensor::FloatDType::F32)
+            });
+            assert_all_close(&cast, &plain, allowed);
+        }
+        let x = list(random([5, 24], 1) * 2.0);
+        let exact: Vec<f64> = x.iter().map(|x| formula(activation, *x).0).collect();
+        assert_close(&plain[0], &exact, 1e-6);
+    }
+}
+
+#[test]
+fn rotary_positions() {
     let device = Device::flex();
     let rotation = Rotation::new(32, Pairs::halves(8), 1e4, &device);
     let positions = Ids::new(vec![0, 1, 2, 31, 7], &device);
-    let run = |operator| {
-        [
-            gradients([random([5, 24], 1)], |[x]| gelu(x, operator)),
-            gradients([random([5, 24], 1)], |[x]| rope(x, &rotation, &positions, operator)),
-        ]
-        .concat()
-    };
+    let run = |operator| gradients([random([5, 24], 1)], |[x]| rope(x, &rotation, &positions, operator));
     assert_all_close(&run(Operator::Custom), &run(Operator::Plain), 1e-5);
+}
+
+/// A part of a head, turned by scaled frequencies with a factor of cosine and sine, which depend on the longest sequence.
+#[test]
+fn scaled_rotary_positions() {
+    let device = Device::flex();
+    let (short, long) = (vec![1.0, 1.5], vec![2.0, 8.0]);
+    let scaling = || Scaling::LongRope {
+        short_factor: short.clone(),
+        long_factor: long.clone(),
+        original: 8,
+        attention_factor: 1.25,
+    };
+    let x = [0.5, -1.0, 2.0, 3.0, 7.0, -2.0];
+    for neighbours in [false, true] {
+        let pairs = Pairs { head_dim: 6, turned: 4, neighbours };
+        let rotation = Rotation::scaled(16, pairs, 100.0, scaling(), &device);
+        // The same rotation for a long, a short and a long sequence.
+        for (longest, factors) in [(12, &long), (8, &short), (9, &long)] {
+            let positions = vec![longest as i32 - 1, 3];
+            let ids = Ids::new(positions.clone(), &device);
+            let mut exact = Vec::new();
+            for position in positions {
+                let mut y = x;
+                for pair in 0..2 {
+                    let angle = f64::from(position) / (f64::from(factors[pair]) * 10f64.powi(pair as i32));
+                    let (i, j) = if neighbours { (2 * pair, 2 * pair + 1) } else { (pair, pair + 2) };
+                    y[i] = 1.25 * (x[i] * angle.cos() - x[j] * angle.sin());
+                    y[j] = 1.25 * (x[j] * angle.cos() + x[i] * angle.sin());
+                }
+                exact.extend(y);
+            }
+            let input = || Tensor::<2>::from_floats([x.map(|x| x as f32); 2], &device);
+            for operator in [Operator::Custom, Operator::Plain] {
+                assert_close(&list(rope(input(), &rotation, &ids, operator)), &exact, 1e-6);
+            }
+            let run = |operator| gradients([input().autodiff()], |[x]| rope(x, &rotation, &ids, operator));
+            assert_all_close(&run(Operator::Custom), &run(Operator::Plain), 1e-6);
+        }
+    }
 }
 
 #[test]

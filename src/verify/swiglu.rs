@@ -9,7 +9,7 @@ use super::{Check, Golden, Kind, Options, ReferenceTensor};
 use crate::device::dtype;
 use crate::ops::checkpoint::differentiate;
 use crate::ops::dense::{Arithmetic, WeightLayout};
-use crate::ops::swiglu::swiglu;
+use crate::ops::gated_mlp::GatedMlp;
 use crate::params::named::wide;
 use crate::recipe::Cell;
 
@@ -69,9 +69,9 @@ fn compute(golden: &Golden, cell: &Cell) -> Vec<(&'static str, Vec<f64>)> {
     };
     let [x, w, v, u] = ["x", "W", "V", "U"].map(|name| load(name, &device).require_grad());
     let inputs = [x.clone(), w.clone(), v.clone(), u.clone()];
-    let [x_in, w_in, v_in, u_in] = inputs;
-    let (level, operator, arithmetic) = (cell.checkpoint.level, cell.ops.swiglu, Arithmetic::of(compute));
-    let y = swiglu(x_in, w_in, v_in, u_in, WeightLayout::InOut, level, operator, arithmetic);
+    let [x_in, weights @ ..] = inputs;
+    let mlp = GatedMlp::swiglu(WeightLayout::InOut, cell.checkpoint.level, Arithmetic::of(compute));
+    let y = mlp.forward(x_in, weights, cell.ops.swiglu);
     let output = values(y.clone().inner());
     let mut gradients = differentiate(y, load("grad_y", &plain));
     let mut quantities = vec![("y", output)];

@@ -3,14 +3,14 @@
 use burn::tensor::{DType, FloatDType, Tensor};
 use runner::common::Compute;
 use runner::device::cuda::Gpu;
+use runner::ops::activation::{Activation, activate};
 use runner::ops::checkpoint::differentiate;
 use runner::ops::dense::{
-    Arithmetic, Weight, WeightLayout, dense, dense_gelu, dense_onto, dense_side_by_side,
+    Arithmetic, Weight, WeightLayout, dense, dense_activated, dense_onto, dense_side_by_side,
 };
-use runner::ops::gelu::gelu;
+use runner::ops::gated_mlp::GatedMlp;
 use runner::ops::norm::norm;
 use runner::ops::residual::{residual, residual_in_product};
-use runner::ops::swiglu::swiglu_onto;
 use runner::ops::{Level, Operator};
 
 use crate::reference::{TYPES, error, random};
@@ -92,9 +92,16 @@ fn results_side_by_side() {
                     };
                     // x is read once more, before and after: gradients are added to what it has.
                     let around = |y: Tensor<2>, x: &Tensor<2>| {
-                        Tensor::cat(vec![gelu(x.clone(), Operator::Custom), y, x.clone() * 2.0], 1)
+                        Tensor::cat(
+                            vec![
+                                activate(x.clone(), Activation::GeluTanh, Operator::Custom),
+                                y,
+                                x.clone() * 2.0,
+                            ],
+                            1,
+                        )
                     };
-                    let inner = || gelu(x.clone(), Operator::Custom);
+                    let inner = || activate(x.clone(), Activation::GeluTanh, Operator::Custom);
                     let ours = outcome(&leaves, || {
                         let x = inner();
                         let layers = layers.each_ref().map(of);
@@ -118,7 +125,7 @@ fn results_side_by_side() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn gelu_behind_a_layer() {
+fn activations_behind_a_layer() {
     on_gpu(|gpu, checks| {
         for compute in TYPES {
             for (stored, arithmetic) in settings(compute) {
@@ -128,15 +135,17 @@ fn gelu_behind_a_layer() {
                         (weight(gpu, 128, layout, 2, stored), leaf(gpu, [1, 128], 3, stored));
                     let flat = || Weight::from(bias.clone().squeeze_dim::<1>(0));
                     let leaves = [x.clone(), weight.clone(), bias.clone()];
-                    let ours = outcome(&leaves, || {
-                        dense_gelu(x.clone(), weight.clone(), flat(), layout, arithmetic)
-                    });
-                    let expected = outcome(&leaves, || {
-                        let u = dense(x.clone(), weight.clone(), Some(flat()), layout, arithmetic);
-                        gelu(u, Operator::Custom)
-                    });
-                    let name = format!("gelu behind a layer, {layout:?} stored {stored:?}");
-                    compare(checks, &name, compute, &ours, &expected);
+                    for activation in Activation::ALL {
+                        let ours = outcome(&leaves, || {
+                            dense_activated(x.clone(), weight.clone(), flat(), activation, layout, arithmetic)
+                        });
+                        let expected = outcome(&leaves, || {
+                            let u = dense(x.clone(), weight.clone(), Some(flat()), layout, arithmetic);
+                            activate(u, activation, Operator::Custom)
+                        });
+                        let name = format!("{activation:?} behind a layer, {layout:?} stored {stored:?}");
+                        compare(checks, &name, compute, &ours, &expected);
+                    }
                 }
             }
         }
@@ -184,7 +193,8 @@ fn products_that_add_the_residual_stream() {
                     let leaves = [&parts[..], &weights[..]].concat();
                     let gated = |x: &Tensor<2>, onto: Option<Tensor<2>>| {
                         let weights = weights.clone().map(Weight::from);
-                        swiglu_onto(normal(x), weights, layout, Level::Elementwise, arithmetic, onto)
+                        let mlp = GatedMlp::swiglu(layout, Level::Elementwise, arithmetic);
+                        mlp.forward_onto(normal(x), weights, onto)
                     };
                     let ours = outcome(&leaves, || {
                         let x = stream();

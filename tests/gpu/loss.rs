@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use runner::common::Compute;
 use runner::device::cuda::{Event, Gpu, PeakObservation, Usage};
 use runner::ops::Operator;
-use runner::ops::cross_entropy::linear_cross_entropy;
+use runner::ops::cross_entropy::{HeadArithmetic, Logits, linear_cross_entropy};
 use runner::ops::dense::Arithmetic;
 
 use crate::reference::{median, random};
@@ -92,19 +92,22 @@ fn memory_and_time() {
 fn gradients_against_f64() {
     on_gpu(|gpu, checks| {
         for size in [SMALL, LONG, WIDE[0], WIDE[1]] {
-            against_f64(gpu, size, checks);
+            for soft_cap in [None, Some(3.0)] {
+                let scale = if soft_cap.is_some() { 0.75 } else { 1.0 };
+                against_f64(gpu, size, Logits { scale, soft_cap }, checks);
+            }
         }
     });
 }
 
-fn against_f64(gpu: &Gpu, size: [usize; 3], checks: &mut Checks) {
+fn against_f64(gpu: &Gpu, size: [usize; 3], logits: Logits, checks: &mut Checks) {
     let [tokens, vocab, _] = size;
     let run = |device: Device, arithmetic: Arithmetic, dtype: DType, operator: Operator| {
         let (h, w) = inputs(size, &device.clone().autodiff(), dtype);
         let (h, w) = (h.require_grad(), w.require_grad());
         let labels = labels(tokens, vocab, &device);
-        let total = tokens as f64;
-        let loss = linear_cross_entropy(h.clone(), w.clone(), &labels, total, arithmetic, operator, true);
+        let (total, head) = (tokens as f64, HeadArithmetic { arithmetic, logits });
+        let loss = linear_cross_entropy(h.clone(), w.clone(), &labels, total, head, operator, true);
         let value: Vec<f64> = loss.clone().inner().into_data().iter::<f64>().collect();
         let gradients = loss.backward();
         let of = |t: &Tensor<2>| -> Vec<f64> {
@@ -128,7 +131,11 @@ fn against_f64(gpu: &Gpu, size: [usize; 3], checks: &mut Checks) {
         {
             let difference: Vec<f64> = got.iter().zip(expected).map(|(a, b)| a - b).collect();
             let error = norm(&difference) / norm(expected);
-            checks.below(&format!("loss of {size:?} {name}: {what} against float64"), error, limit);
+            checks.below(
+                &format!("loss of {size:?} {name} {logits:?}: {what} against float64"),
+                error,
+                limit,
+            );
         }
     }
 }

@@ -3,8 +3,9 @@
 use burn::tensor::{DType, Device, Tensor};
 use runner::common::Compute;
 use runner::device::cuda::Usage;
+use runner::ops::activation::Activation;
 use runner::ops::dense::{Arithmetic, WeightLayout};
-use runner::ops::swiglu::swiglu;
+use runner::ops::gated_mlp::GatedMlp;
 use runner::ops::{Level, Operator};
 
 use crate::on_gpu;
@@ -12,7 +13,13 @@ use crate::reference::{TYPES, error, float, host, random, tolerance};
 use crate::stack::Stack;
 
 /// y, dx, dW, dV and dU of one operator for the loss Σ y ⊙ t.
-fn gradients(device: &Device, [n, h, i]: [usize; 3], level: Level, compute: Compute) -> [Vec<f64>; 5] {
+fn gradients(
+    device: &Device,
+    [n, h, i]: [usize; 3],
+    activation: Activation,
+    level: Level,
+    compute: Compute,
+) -> [Vec<f64>; 5] {
     let device = device.clone().autodiff();
     let scaled = |shape: [usize; 2], seed| {
         let t = Tensor::<2>::from_data(random(shape, seed), (&device, DType::F32));
@@ -22,9 +29,9 @@ fn gradients(device: &Device, [n, h, i]: [usize; 3], level: Level, compute: Comp
         Tensor::<2>::from_data(random([n, h], 5), (&device, DType::F32)).cast(float(compute)).require_grad();
     let (w, v, u) = (scaled([h, i], 6), scaled([h, i], 7), scaled([i, h], 8));
     let target = Tensor::<2>::from_data(random([n, h], 9), (&device, DType::F32)).cast(float(compute));
-    let arithmetic = Arithmetic::of(compute);
-    let (x_in, w_in, v_in, u_in) = (x.clone(), w.clone(), v.clone(), u.clone());
-    let y = swiglu(x_in, w_in, v_in, u_in, WeightLayout::InOut, level, Operator::Custom, arithmetic);
+    let mlp =
+        GatedMlp { activation, ..GatedMlp::swiglu(WeightLayout::InOut, level, Arithmetic::of(compute)) };
+    let y = mlp.forward(x.clone(), [w.clone(), v.clone(), u.clone()], Operator::Custom);
     let gradients = (y.clone() * target).sum().backward();
     let of = |t: &Tensor<2>| host(t.grad(&gradients).expect("a gradient"));
     [host(y.inner()), of(&x), of(&w), of(&v), of(&u)]
@@ -32,17 +39,19 @@ fn gradients(device: &Device, [n, h, i]: [usize; 3], level: Level, compute: Comp
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn swiglu_against_cpu() {
+fn gated_mlps_against_cpu() {
     on_gpu(|gpu, checks| {
         let shape = [1024, 768, 2304];
-        let expected = gradients(&Device::flex(), shape, Level::Keep, Compute::Fp32);
-        for compute in TYPES {
-            for level in Level::ALL {
-                let got = gradients(&gpu.burn(), shape, level, compute);
+        for activation in Activation::ALL {
+            let expected = gradients(&Device::flex(), shape, activation, Level::Keep, Compute::Fp32);
+            for (compute, level) in
+                TYPES.into_iter().flat_map(|compute| Level::ALL.map(|level| (compute, level)))
+            {
+                let got = gradients(&gpu.burn(), shape, activation, level, compute);
                 for (name, (got, expected)) in
                     ["y", "dx", "dW", "dV", "dU"].iter().zip(got.iter().zip(&expected))
                 {
-                    let what = format!("swiglu {} level {level} {name}", compute.into_str());
+                    let what = format!("{activation:?} {} level {level} {name}", compute.into_str());
                     // Three products deep, and the largest of millions of elements.
                     let limit = if compute == Compute::Fp32 { 5e-5 } else { 20.0 * tolerance(compute) };
                     checks.below(&what, error(got, expected), limit);

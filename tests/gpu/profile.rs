@@ -10,9 +10,9 @@ use runner::device::cuda::Recording;
 use runner::device::trace::{ActivityKind, Profile, read_chrome_trace};
 use runner::measure::Phase;
 use runner::ops::dense::{Arithmetic, WeightLayout, dense};
+use runner::ops::gated_mlp::GatedMlp;
 use runner::ops::mean_square::mean_square;
 use runner::ops::norm::norm;
-use runner::ops::swiglu::swiglu;
 use runner::ops::{Level, Operator};
 use runner::recipe::{Recipe, Source};
 use runner::train::train;
@@ -40,8 +40,8 @@ fn kernels_name_the_operators_that_issued_them() {
         let step = || {
             let y = norm(x.clone(), scale.clone(), None, 1e-6, DType::BF16, Operator::Custom);
             let y = dense(y, w.clone(), None, layout, arithmetic);
-            let (gate, up, down) = (gate.clone(), up.clone(), down.clone());
-            let y = swiglu(y, gate, up, down, layout, Level::Full, Operator::Custom, arithmetic);
+            let mlp = GatedMlp::swiglu(layout, Level::Full, arithmetic);
+            let y = mlp.forward(y, [gate.clone(), up.clone(), down.clone()], Operator::Custom);
             drop(mean_square(y, target.clone()).backward());
         };
         // Kernels are compiled, and algorithms chosen, at their first launch.

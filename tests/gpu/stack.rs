@@ -5,7 +5,7 @@ use runner::common::Compute;
 use runner::device::cuda::Gpu;
 use runner::device::dtype;
 use runner::ops::dense::{Arithmetic, WeightLayout};
-use runner::ops::swiglu::swiglu;
+use runner::ops::gated_mlp::GatedMlp;
 use runner::ops::{Level, Operator};
 
 /// A stack of SwiGLU layers with its own weights, as the study's.
@@ -29,8 +29,8 @@ impl Stack {
 
     pub fn forward(&self, level: Level) -> Tensor<2> {
         self.layers.iter().fold(self.x.clone(), |x, [w, v, u]| {
-            let (w, v, u) = (w.clone(), v.clone(), u.clone());
-            swiglu(x, w, v, u, WeightLayout::InOut, level, Operator::Custom, self.arithmetic)
+            let mlp = GatedMlp::swiglu(WeightLayout::InOut, level, self.arithmetic);
+            mlp.forward(x, [w.clone(), v.clone(), u.clone()], Operator::Custom)
         })
     }
 }

@@ -4,10 +4,12 @@
 //! program runs. Work is divided over the threads of the current rayon pool. What one thread computes, and the order in
 //! which numbers are added, depends on the sizes alone: results are the same bits in every run on one machine.
 
+pub mod activation;
 pub mod adamw;
 pub mod attention;
 pub mod dynamic_map;
 pub mod elementwise;
+pub mod gate;
 mod math;
 pub mod moments;
 pub mod nf4;

@@ -34,6 +34,19 @@ pub fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     1.0 / (1.0 + exp::<FMA>(-x))
 }
 
+/// tanh x within 3 units of the last place: the polynomial of Cephes below 0.625, else 1 − 2 / (e^2x + 1).
+#[inline(always)]
+pub fn tanh<const FMA: bool>(x: f32) -> f32 {
+    let square = x * x;
+    let mut y = -5.704_988_7e-3;
+    for coefficient in [2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
+        y = multiply_add::<FMA>(y, square, coefficient);
+    }
+    let small = multiply_add::<FMA>(y * square, x, x);
+    let large = 1.0 - 2.0 / (exp::<FMA>(2.0 * x.abs()) + 1.0);
+    if x.abs() < 0.625 { small } else { large.copysign(x) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +61,22 @@ mod tests {
                 assert!(off < 2.5e-7, "e^{x} is {exact}, not {ours}");
             }
         }
+    }
+
+    #[test]
+    fn tanh_is_within_three_units_of_the_last_place() {
+        for i in -200_000..200_000 {
+            let x = i as f32 / 10_000.0;
+            let exact = f64::from(x).tanh();
+            for ours in [tanh::<true>(x), tanh::<false>(x)] {
+                assert!(
+                    (f64::from(ours) - exact).abs() <= 3.6e-7 * exact.abs(),
+                    "tanh {x} is {exact}, not {ours}"
+                );
+            }
+        }
+        assert!(tanh::<true>(f32::NAN).is_nan());
+        assert_eq!([tanh::<true>(1e30), tanh::<true>(f32::NEG_INFINITY)], [1.0, -1.0]);
     }
 
     #[test]

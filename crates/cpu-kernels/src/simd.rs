@@ -51,34 +51,38 @@ pub fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 }
 
 /// A function whose loops are compiled for each [`Level`]. In its body the constant in brackets says whether
-/// [`multiply_add`] is one instruction.
+/// [`multiply_add`] is one instruction; behind it a type may stand that the function is generic over.
 macro_rules! vectorised {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident[$fma:ident]($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident[$fma:ident $(, $form:ident: $bound:path)?]($($arg:ident: $type:ty),* $(,)?)
+        $(-> $result:ty)? $body:block
+    ) => {
         $(#[$meta])*
-        $vis fn $name($($arg: $type),*) $(-> $result)? {
+        $vis fn $name$(<$form: $bound>)?($($arg: $type),*) $(-> $result)? {
             #[inline(always)]
-            fn body<const $fma: bool>($($arg: $type),*) $(-> $result)? $body
+            fn body<const $fma: bool $(, $form: $bound)?>($($arg: $type),*) $(-> $result)? $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
-            fn avx512($($arg: $type),*) $(-> $result)? {
-                body::<true>($($arg),*)
+            fn avx512$(<$form: $bound>)?($($arg: $type),*) $(-> $result)? {
+                body::<true $(, $form)?>($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            fn avx2($($arg: $type),*) $(-> $result)? {
-                body::<true>($($arg),*)
+            fn avx2$(<$form: $bound>)?($($arg: $type),*) $(-> $result)? {
+                body::<true $(, $form)?>($($arg),*)
             }
 
             match $crate::simd::level() {
                 // SAFETY: the processor has these instructions.
                 #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx512 => unsafe { avx512($($arg),*) },
+                $crate::simd::Level::Avx512 => unsafe { avx512$(::<$form>)?($($arg),*) },
                 // SAFETY: the processor has these instructions.
                 #[cfg(target_arch = "x86_64")]
-                $crate::simd::Level::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::simd::Level::Baseline => body::<{ $crate::simd::BASELINE_FMA }>($($arg),*),
+                $crate::simd::Level::Avx2 => unsafe { avx2$(::<$form>)?($($arg),*) },
+                $crate::simd::Level::Baseline => body::<{ $crate::simd::BASELINE_FMA } $(, $form)?>($($arg),*),
             }
         }
     };

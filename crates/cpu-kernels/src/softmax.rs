@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 
-use crate::math::exp;
+use crate::CHUNK;
+use crate::math::{exp, tanh};
 use crate::reduce::{largest, sum_of};
 use crate::simd::vectorised;
 
@@ -41,11 +42,42 @@ pub fn observe(logits: &[f32], columns: usize, labels: &[i64], first: usize, see
     });
 }
 
-/// (exp(logits − lse) − onehot) · factor in the place of the logits; 0 in rows whose label is negative.
-pub fn gradient(logits: &mut [f32], columns: usize, labels: &[i64], first: usize, lse: &[f32], factor: f32) {
+/// c · tanh(s x / c) in the place of each x, or s x without a soft cap c.
+pub fn logits(x: &mut [f32], scale: f32, soft_cap: Option<f32>) {
+    vectorised! {
+        fn scaled[FMA](x: &mut [f32], scale: f32) {
+            x.iter_mut().for_each(|x| *x *= scale);
+        }
+    }
+    vectorised! {
+        fn capped[FMA](x: &mut [f32], scale: f32, cap: f32) {
+            x.iter_mut().for_each(|x| *x = cap * tanh::<FMA>(*x * scale / cap));
+        }
+    }
+    x.par_chunks_mut(CHUNK).for_each(|x| match soft_cap {
+        None => scaled(x, scale),
+        Some(cap) => capped(x, scale, cap),
+    });
+}
+
+/// (exp(logits − lse) − onehot) · factor in the place of the logits, times 1 − (logit / c)² where they have a soft cap c; 0
+/// in rows whose label is negative.
+pub fn gradient(
+    logits: &mut [f32],
+    columns: usize,
+    (labels, first): (&[i64], usize),
+    lse: &[f32],
+    factor: f32,
+    soft_cap: Option<f32>,
+) {
     vectorised! {
         fn row[FMA](logits: &mut [f32], lse: f32, factor: f32) {
             logits.iter_mut().for_each(|x| *x = exp::<FMA>(*x - lse) * factor);
+        }
+    }
+    vectorised! {
+        fn capped_row[FMA](logits: &mut [f32], lse: f32, factor: f32, cap: f32) {
+            logits.iter_mut().for_each(|x| *x = exp::<FMA>(*x - lse) * factor * slope(*x, cap));
         }
     }
     assert!(logits.len() == labels.len() * columns && labels.len() == lse.len());
@@ -53,11 +85,26 @@ pub fn gradient(logits: &mut [f32], columns: usize, labels: &[i64], first: usize
         if *label < 0 {
             return logits.fill(0.0);
         }
-        row(logits, *lse, factor);
-        if let Some(target) = place(*label, first).and_then(|place| logits.get_mut(place)) {
-            *target -= factor;
+        let place = place(*label, first).filter(|place| *place < columns);
+        let of_target = match (place, soft_cap) {
+            (Some(place), Some(cap)) => factor * slope(logits[place], cap),
+            _ => factor,
+        };
+        match soft_cap {
+            None => row(logits, *lse, factor),
+            Some(cap) => capped_row(logits, *lse, factor, cap),
+        }
+        if let Some(place) = place {
+            logits[place] -= of_target;
         }
     });
+}
+
+/// The derivative of c tanh(x / c), from its value.
+#[inline(always)]
+fn slope(value: f32, cap: f32) -> f32 {
+    let share = value / cap;
+    1.0 - share * share
 }
 
 fn place(label: i64, first: usize) -> Option<usize> {
@@ -80,7 +127,7 @@ mod tests {
         }
         let lse: Vec<f32> = seen.iter().map(|seen| seen.sum.ln() + seen.largest).collect();
         let mut ours = logits.clone();
-        gradient(&mut ours, columns, &labels, 0, &lse, 0.5);
+        gradient(&mut ours, columns, (&labels, 0), &lse, 0.5, None);
         for (i, row) in logits.chunks(columns).enumerate() {
             let exact = row.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
             assert!((f64::from(lse[i]) - exact).abs() < 1e-5);
@@ -91,6 +138,43 @@ mod tests {
                 let counts = f64::from(u8::from(labels[i] >= 0));
                 let exact = ((f64::from(*x) - exact).exp() - onehot) * 0.5 * counts;
                 assert!((f64::from(ours[i * columns + j]) - exact).abs() < 1e-6);
+            }
+        }
+    }
+
+    /// Logits that are c tanh(s z / c) of products z, and the gradient by z, in two chunks.
+    #[test]
+    fn capped_logits_and_their_gradients_equal_the_formula_in_f64() {
+        let (columns, labels, lse) = (53, [52, -100, 0, 25], [31.0, 30.0, 29.5, 30.5]);
+        let products: Vec<f32> = (0..4 * columns).map(|i| (i as f32 * 0.731).sin() * 90.0).collect();
+        for (scale, cap) in [(1.0, Some(30.0)), (0.3, Some(5.0)), (0.125, None)] {
+            let mut ours = products.clone();
+            logits(&mut ours, scale, cap);
+            let value = |z: f64| match cap.map(f64::from) {
+                None => f64::from(scale) * z,
+                Some(cap) => cap * (f64::from(scale) * z / cap).tanh(),
+            };
+            let exact: Vec<f64> = products.iter().map(|z| value(f64::from(*z))).collect();
+            for (ours, exact) in ours.iter().zip(&exact) {
+                assert!((f64::from(*ours) - exact).abs() < 4e-7 * exact.abs().max(1e-3), "{ours} {exact}");
+            }
+            for range in [0..20, 20..columns] {
+                let mut part: Vec<f32> =
+                    ours.chunks(columns).flat_map(|row| row[range.clone()].to_vec()).collect();
+                gradient(&mut part, range.len(), (&labels, range.start), &lse, 0.5 * scale, cap);
+                for (i, ours) in part.iter().enumerate() {
+                    let (row, j) = (i / range.len(), range.start + i % range.len());
+                    let z = f64::from(products[row * columns + j]);
+                    let slope = (value(z + 1e-5) - value(z - 1e-5)) / 2e-5;
+                    let hit = f64::from(u8::from(labels[row] == j as i64));
+                    let counts = f64::from(u8::from(labels[row] >= 0));
+                    let p = (value(z) - f64::from(lse[row])).exp();
+                    let exact = counts * 0.5 * (p - hit) * slope;
+                    assert!(
+                        (f64::from(*ours) - exact).abs() < 1e-5 * exact.abs().max(1e-2),
+                        "{ours} {exact}"
+                    );
+                }
             }
         }
     }

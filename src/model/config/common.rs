@@ -35,7 +35,7 @@ pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
         Key::method(COUNT_OR_ZERO)
             .named(
                 PAD_TOKEN_ID,
-                "Of qwen2 and llama: the token whose row of the embedding gets no gradient where it is read, as transformers' \
+                "The token whose row of the embedding gets no gradient where it is read, as transformers' \
                  padding_idx; a folder's config.json says it.",
             )
             .default(DefaultValue::Nothing),
@@ -99,7 +99,9 @@ impl Common {
     /// A value that transformers does not take either.
     pub fn read(family: &Family, file: &ConfigFile, vocab_size: usize) -> Result<Self, String> {
         let range = file.positive(INITIALIZER_RANGE)?;
-        let pad = file.get(PAD_TOKEN_ID).filter(|_| family.pads);
+        let by_default =
+            family.padding.filter(|id| !file.has(PAD_TOKEN_ID) && *id < vocab_size).map(Value::from);
+        let pad = file.get(PAD_TOKEN_ID).or(by_default.as_ref()).filter(|_| family.pads);
         let row = |value: &Value| {
             let row = value
                 .as_i64()

@@ -8,12 +8,21 @@ use crate::common::text::printable;
 use crate::model::families::Family;
 
 /// Rates of the model's own dropout, which changes training alone.
-pub const DROPOUT: [&str; 6] =
-    ["attention_dropout", "attn_pdrop", "embd_pdrop", "hidden_dropout", "resid_pdrop", "dropout"];
+pub const DROPOUT: [&str; 9] = [
+    "attention_dropout",
+    "attn_pdrop",
+    "dropout",
+    "embd_pdrop",
+    "embedding_dropout",
+    "hidden_dropout",
+    "layerdrop",
+    "resid_pdrop",
+    "residual_dropout",
+];
 
 /// Fields that change neither what a causal language model computes nor how it is trained: where it comes from, how programs
 /// keep or show it, heads that are not its language model's, and how it generates.
-const HARMLESS: [&str; 87] = [
+const HARMLESS: [&str; 89] = [
     // The file itself and the programs that wrote it.
     "_name_or_path",
     "architectures",
@@ -33,6 +42,7 @@ const HARMLESS: [&str; 87] = [
     "_experts_implementation",
     "_flash_attn_2_enabled",
     "attn_implementation",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "gradient_checkpointing",
     "output_attentions",
@@ -73,6 +83,8 @@ const HARMLESS: [&str; 87] = [
     "sep_token_id",
     "tokenizer_class",
     "unk_token_id",
+    // Of random weights alone.
+    "init_std",
     // Old files repeat a size in these, or have sizes of what is not used.
     "max_window_layers",
     "n_ctx",

@@ -8,6 +8,7 @@ use std::path::Path;
 use burn::tensor::DType;
 use serde_json::{Map, Value, json};
 
+use super::dimensions::JSON;
 use super::section::{complete, present};
 use super::{Common, Dimensions};
 use crate::common::text::without_mark;
@@ -45,11 +46,14 @@ pub fn to_hugging_face(
     let mut own = Map::new();
     for (key, value) in present(config) {
         let name = family.section.keys.iter().find(|known| known.name == key).map_or("", |known| known.name);
-        own.insert(family.name_in_file(name).into(), value);
+        let json =
+            value.as_str().filter(|_| JSON.contains(&name)).and_then(|text| serde_json::from_str(text).ok());
+        own.insert(family.name_in_file(name).into(), json.unwrap_or(value));
     }
     own.remove("");
-    let (activation, computed) = family.activation;
-    own.extend([("architectures".into(), json!([family.class])), (activation.into(), json!(computed))]);
+    let (field, default) = family.activation;
+    let activation = config.activation.as_deref().unwrap_or(default);
+    own.extend([("architectures".into(), json!([family.class])), (field.into(), json!(activation))]);
     let mut file = match base {
         // The weights have a head now, also where they had none.
         Some(ConfigFile { keys: mut file, .. }) => {
@@ -162,8 +166,6 @@ impl ConfigFile {
     pub fn written(&self, family: &'static Family) -> Result<Map<String, Value>, String> {
         self.only("quantization_config", Value::Null)?;
         self.only("is_causal", json!(true))?;
-        let (activation, computed) = family.activation;
-        self.only(activation, json!(computed))?;
         for (name, value) in family.fixed {
             self.only(name, value.value().unwrap_or_default())?;
         }
@@ -185,6 +187,8 @@ impl ConfigFile {
                 (Some(value), _) | (None, Some(value)) => value,
                 (None, None) => continue,
             };
+            let text = JSON.contains(key).then(|| Value::String(value.to_string()));
+            let value = text.as_ref().unwrap_or(value);
             let read = values.check(value).and_then(|()| serde_json::from_value(json!({ *key: value })));
             let dimension: Dimensions =
                 read.map_err(|e: serde_json::Error| match e.to_string().split_once(", expected ") {
@@ -193,6 +197,7 @@ impl ConfigFile {
                 })?;
             written.extend(present(&dimension));
         }
+        self.read_activation(family, &mut written)?;
         (family.read)(self, &mut written)?;
         Ok(written)
     }
@@ -203,7 +208,7 @@ impl ConfigFile {
     }
 
     /// A key's value, be it null.
-    fn raw(&self, key: &str) -> Option<&Value> {
+    pub(super) fn raw(&self, key: &str) -> Option<&Value> {
         self.asked.borrow_mut().insert(key.into());
         self.keys.get(key)
     }
@@ -229,73 +234,6 @@ impl ConfigFile {
     /// Whether the key is there, be it null.
     pub fn has(&self, key: &str) -> bool {
         self.raw(key).is_some()
-    }
-
-    /// Refuses windows of attention.
-    ///
-    /// # Errors
-    /// The key that asks for one.
-    pub fn refuse_windows(&self) -> Result<(), String> {
-        self.only("use_sliding_window", json!(false))?;
-        self.only("use_mrope", json!(false))?;
-        if let Some(types) = self.get("layer_types") {
-            let layers = types.as_array().ok_or("layer_types must be a list with the type of each layer")?;
-            for layer in layers {
-                Self::refuse_unless("layer_types", layer, &json!("full_attention"))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the base of the rotary wavelengths where it stands in a table.
-    ///
-    /// # Errors
-    /// What the table asks for and is not computed.
-    pub fn read_rope(&self, written: &mut Map<String, Value>) -> Result<(), String> {
-        if let Some(theta) = self.rope_theta()? {
-            written.insert("rope_theta".into(), json!(theta));
-        }
-        Ok(())
-    }
-
-    /// `rope_theta` stands at the top level in older files and under `rope_parameters` in newer
-    /// ones; `rope_scaling` is the older name of that table.
-    ///
-    /// # Errors
-    /// What the table asks for and is not computed.
-    fn rope_theta(&self) -> Result<Option<f64>, String> {
-        let mut theta = self.positive("rope_theta")?;
-        for name in ["rope_scaling", "rope_parameters"] {
-            let table = match self.raw(name) {
-                None | Some(Value::Null) => continue,
-                Some(Value::Object(table)) => table,
-                Some(other) => return Err(wrong_type(name, other, "a table")),
-            };
-            for (key, value) in table {
-                match key.as_str() {
-                    "rope_type" | "type" => {
-                        Self::refuse_unless(&format!("{name}.{key}"), value, &json!("default"))?
-                    }
-                    "rope_theta" => {
-                        let inner = number(key, Some(value))?;
-                        if theta.is_some() && inner.is_some() && theta != inner {
-                            return Err(format!(
-                                "{name}.rope_theta and rope_theta differ; remove the wrong one"
-                            ));
-                        }
-                        theta = inner.or(theta);
-                    }
-                    "partial_rotary_factor" => {
-                        Self::refuse_unless(&format!("{name}.{key}"), value, &json!(1.0))?
-                    }
-                    // Parameters of other rope types, or one table for each type of layer.
-                    _ => {
-                        return Err(format!("{name}.{key} is not supported; only rope_type \"default\" is"));
-                    }
-                }
-            }
-        }
-        Ok(theta)
     }
 
     /// Refuses every value of a key but `supported`, which is transformers' default.
@@ -329,6 +267,6 @@ fn number(key: &str, value: Option<&Value>) -> Result<Option<f64>, String> {
     }
 }
 
-fn wrong_type(key: &str, value: &Value, expected: &str) -> String {
+pub(super) fn wrong_type(key: &str, value: &Value, expected: &str) -> String {
     format!("{key} must be {expected}, not {value}")
 }

@@ -4,6 +4,7 @@ mod common;
 mod dimensions;
 mod fields;
 mod hugging_face;
+mod parts;
 mod reading;
 mod section;
 
@@ -13,6 +14,6 @@ mod fields_tests;
 mod tests;
 
 pub use common::{Common, SECTION};
-pub use dimensions::{Dimensions, LearnedOrSinusoidal, dimension};
+pub use dimensions::{Dimensions, LearnedOrSinusoidal, dimension, joined, with_default};
 pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face, with_ends};
 pub use section::LanguageModel;

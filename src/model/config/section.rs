@@ -62,7 +62,7 @@ impl Derived {
         if let Some(known) = locked(&KNOWN).get(&name) {
             return Ok(known.clone());
         }
-        let architecture = (family.architecture)(config);
+        let architecture = (family.architecture)(config)?;
         architecture.check()?;
         let derived = Self { parameters: count(&architecture), architecture: Arc::new(architecture) };
         locked(&KNOWN).insert(name, derived.clone());
@@ -235,7 +235,12 @@ pub(super) fn complete(
             written.entry(*name).or_insert(default);
         }
     }
-    let mut dimensions = serde_json::from_value(Value::Object(written)).map_err(|e| e.to_string())?;
+    let mut dimensions: Dimensions =
+        serde_json::from_value(Value::Object(written)).map_err(|e| e.to_string())?;
+    if let Some(other) = dimensions.activation.as_deref().filter(|name| !family.activations.contains(name)) {
+        let (kind, known) = (family.kind, family.activations.join(", "));
+        return Err(format!("activation = \"{other}\" is none of kind = \"{kind}\"; it can be {known}"));
+    }
     (family.complete)(&mut dimensions)?;
     Ok(dimensions)
 }

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::Family;
 use crate::keys::Section;
 use crate::keys::key::DefaultValue::{Bool, Depends, Whole};
 use crate::model::architecture::{
-    Activation, Architecture, Attention, Embedding, Head, Layer, Mlp, MlpLayers, Norm, Place, Positions,
-    Projections,
+    Architecture, Attention, Embedding, Head, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections,
 };
 use crate::model::config::{Dimensions, LearnedOrSinusoidal, dimension};
 use crate::ops::dense::WeightLayout;
@@ -33,6 +34,8 @@ pub const GPT2: Family = Family {
             dimension("max_position_embeddings").default(Whole(1024)),
             dimension("layer_norm_eps"),
             dimension("positions"),
+            dimension("activation").default(Depends("\"gelu_new\"")),
+            dimension("scale_attn_by_inverse_layer_idx").default(Depends("false")),
             dimension("tie_word_embeddings").default(Bool(true)),
         ],
     ),
@@ -46,15 +49,21 @@ pub const GPT2: Family = Family {
         ("positions", ""),
     ],
     activation: ("activation_function", "gelu_new"),
+    activations: &["gelu_new", "gelu", "relu", "gelu_pytorch_tanh"],
     fixed: &[
         ("scale_attn_weights", Bool(true)),
-        ("scale_attn_by_inverse_layer_idx", Bool(false)),
         ("reorder_and_upcast_attn", Bool(false)),
         ("add_cross_attention", Bool(false)),
     ],
     operators: &["gelu", "attention", "loss", "norm"],
     pads: false,
-    read: |_, _| Ok(()),
+    padding: None,
+    read: |_, written| {
+        if written.get("scale_attn_by_inverse_layer_idx") == Some(&json!(false)) {
+            written.remove("scale_attn_by_inverse_layer_idx");
+        }
+        Ok(())
+    },
     complete,
     architecture,
 };
@@ -72,7 +81,7 @@ fn complete(dimensions: &mut Dimensions) -> Result<(), String> {
     Ok(())
 }
 
-fn architecture(of: &Dimensions) -> Architecture {
+fn architecture(of: &Dimensions) -> Result<Architecture, String> {
     let (hidden, heads, rows) = (of.hidden_size(), of.num_attention_heads(), of.max_position_embeddings());
     let norm = Norm::Layer { eps: of.layer_norm_eps() };
     let layer = Layer {
@@ -91,9 +100,13 @@ fn architecture(of: &Dimensions) -> Architecture {
             name: "mlp",
             layers: MlpLayers::Plain(["c_fc", "c_proj"]),
             intermediate_size: of.intermediate_size(),
-            activation: Activation::GeluTanh,
+            activation: of.mlp_activation("gelu_new")?,
             bias: true,
         },
+    };
+    let scaled = |number: usize| {
+        let scale = Some(1.0 / ((hidden / heads) as f64).sqrt() / number as f64);
+        Arc::new(Layer { attention: Attention { scale, ..layer.attention.clone() }, ..layer.clone() })
     };
     // Sines and cosines are of size 1: the tokens' vectors are brought to theirs, as in the paper.
     let (scale, positions) = match of.positions() {
@@ -102,16 +115,19 @@ fn architecture(of: &Dimensions) -> Architecture {
         }
         LearnedOrSinusoidal::Sinusoidal => (Some((hidden as f64).sqrt()), Positions::Sinusoidal),
     };
-    Architecture {
+    Ok(Architecture {
         vocab_size: of.vocab_size(),
         hidden_size: hidden,
         max_positions: rows,
         embedding: Embedding { name: "transformer.wte", scale, positions },
         blocks: "transformer.h",
-        layers: vec![Arc::new(layer); of.num_hidden_layers()],
+        layers: match of.scale_attn_by_inverse_layer_idx() {
+            false => vec![Arc::new(layer.clone()); of.num_hidden_layers()],
+            true => (1..=of.num_hidden_layers()).map(scaled).collect(),
+        },
         final_norm: ("transformer.ln_f", norm),
         head: Head { tied: of.tie_word_embeddings(), ..Head::LM_HEAD },
         layout: WeightLayout::InOut,
         small_residual_weights: true,
-    }
+    })
 }

@@ -7,12 +7,13 @@ use super::Family;
 use crate::keys::Section;
 use crate::keys::key::DefaultValue::{Bool, Depends};
 use crate::model::architecture::{
-    Activation, Architecture, Attention, Embedding, Head, Layer, Mlp, MlpLayers, Norm, Place, Positions,
-    Projections, Rope,
+    Architecture, Attention, Embedding, Head, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections,
+    Rope,
 };
 use crate::model::config::{Dimensions, dimension};
+use crate::ops::activation::Activation;
 use crate::ops::dense::WeightLayout;
-use crate::ops::rope::Pairs;
+use crate::ops::rope::{Pairs, Scaling};
 
 pub const GPTJ: Family = Family {
     kind: "gptj",
@@ -42,9 +43,11 @@ pub const GPTJ: Family = Family {
         ("layer_norm_eps", "layer_norm_epsilon"),
     ],
     activation: ("activation_function", "gelu_new"),
+    activations: &["gelu_new"],
     fixed: &[("rotary", Bool(true))],
     operators: &["gelu", "attention", "loss", "norm", "rope"],
     pads: false,
+    padding: None,
     read: |file, _| match file.has("rotary_dim") && file.get("rotary_dim").is_none() {
         true => Err("rotary_dim is null, which transformers does not load either; write how many elements of each head \
                      rotary positions turn"
@@ -74,7 +77,7 @@ fn complete(dimensions: &mut Dimensions) -> Result<(), String> {
     Ok(())
 }
 
-fn architecture(of: &Dimensions) -> Architecture {
+fn architecture(of: &Dimensions) -> Result<Architecture, String> {
     let (hidden, heads) = (of.hidden_size(), of.num_attention_heads());
     let norm = Norm::Layer { eps: of.layer_norm_eps() };
     let pairs = Pairs { head_dim: hidden / heads, turned: of.rotary_dim(), neighbours: true };
@@ -86,7 +89,7 @@ fn architecture(of: &Dimensions) -> Architecture {
             name: "attn",
             projections: Projections::Apart(["q_proj", "k_proj", "v_proj"]),
             output: "out_proj",
-            rope: Some(Rope { pairs, theta: 10_000.0 }),
+            rope: Some(Rope { pairs, theta: 10_000.0, scaling: Scaling::None }),
             ..Attention::even(heads, hidden / heads)
         },
         mlp: Mlp {
@@ -97,7 +100,7 @@ fn architecture(of: &Dimensions) -> Architecture {
             bias: true,
         },
     };
-    Architecture {
+    Ok(Architecture {
         vocab_size: of.vocab_size(),
         hidden_size: hidden,
         max_positions: of.max_position_embeddings(),
@@ -108,5 +111,5 @@ fn architecture(of: &Dimensions) -> Architecture {
         head: Head { bias: true, ..Head::LM_HEAD },
         layout: WeightLayout::OutIn,
         small_residual_weights: false,
-    }
+    })
 }

@@ -1,9 +1,22 @@
 //! Families of language models, a file each: their dimensions, how `config.json` has them, and the architecture that follows.
 
+mod gemma;
+mod gemma2;
+mod gemma3;
 mod gpt2;
+mod gpt_neox;
 mod gptj;
+mod granite;
 mod llama;
+mod mistral;
+mod olmo2;
+mod opt;
+mod phi;
+mod phi3;
 mod qwen2;
+mod qwen3;
+mod smollm3;
+mod starcoder2;
 
 use serde_json::{Map, Value};
 
@@ -13,7 +26,25 @@ use crate::keys::Section;
 use crate::keys::key::DefaultValue;
 
 /// All of them.
-pub const FAMILIES: &[&Family] = &[&qwen2::QWEN2, &llama::LLAMA, &gpt2::GPT2, &gptj::GPTJ];
+pub const FAMILIES: &[&Family] = &[
+    &qwen2::QWEN2,
+    &qwen3::QWEN3,
+    &llama::LLAMA,
+    &mistral::MISTRAL,
+    &smollm3::SMOLLM3,
+    &olmo2::OLMO2,
+    &granite::GRANITE,
+    &gemma::GEMMA,
+    &gemma2::GEMMA2,
+    &gemma3::GEMMA3,
+    &phi::PHI,
+    &phi3::PHI3,
+    &starcoder2::STARCODER2,
+    &gpt2::GPT2,
+    &gptj::GPTJ,
+    &gpt_neox::GPT_NEOX,
+    &opt::OPT,
+];
 
 /// A kind of language model.
 #[derive(Debug)]
@@ -28,8 +59,10 @@ pub struct Family {
     pub section: Section,
     /// The dimensions that have another name in `config.json`, with that; with an empty one where the file has no such key.
     pub in_file: &'static [(&'static str, &'static str)],
-    /// The field of `config.json` that names the MLP's activation, and the value that is computed.
+    /// The field of `config.json` that names the MLP's activation, and transformers' default.
     pub activation: (&'static str, &'static str),
+    /// The activations that it has.
+    pub activations: &'static [&'static str],
     /// Other fields of `config.json` that have one value alone, which is transformers' default, or are absent.
     pub fixed: &'static [(&'static str, DefaultValue)],
     /// Its operators, by their names in `[ops]`.
@@ -37,13 +70,16 @@ pub struct Family {
     /// Whether transformers makes its embedding with a `padding_idx`: the row of `pad_token_id` gets no gradient where it is
     /// read.
     pub pads: bool,
+    /// transformers' `pad_token_id` where a file has none.
+    pub padding: Option<usize>,
     /// Refuses what else a `config.json` may ask for but is not computed, and adds to the dimensions that are written there
     /// those that stand in another form.
     pub read: fn(&ConfigFile, &mut Map<String, Value>) -> Result<(), String>,
     /// Fills in the dimensions that depend on others, as transformers does. All others have a value: the one that is
     /// written, or the default of their key. It fails when dimensions do not go together.
     pub complete: fn(&mut Dimensions) -> Result<(), String>,
-    pub architecture: fn(&Dimensions) -> Architecture,
+    /// It fails when dimensions do not go together.
+    pub architecture: fn(&Dimensions) -> Result<Architecture, String>,
 }
 
 impl PartialEq for Family {
@@ -60,6 +96,9 @@ impl Family {
 
     /// The name of a dimension in `config.json`; empty where it has none.
     pub fn name_in_file(&self, dimension: &'static str) -> &'static str {
+        if dimension == "activation" {
+            return self.activation.0;
+        }
         self.in_file.iter().find(|(name, _)| *name == dimension).map_or(dimension, |(_, in_file)| in_file)
     }
 }

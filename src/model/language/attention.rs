@@ -3,9 +3,9 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::parts::{Linear, linear_cost};
+use super::parts::{Linear, Norm, linear_cost};
 use super::{Context, LayerCache, Prefix, attend};
-use crate::model::architecture::{self, Architecture, Projections};
+use crate::model::architecture::{self, Architecture, Projections, QkNorm};
 use crate::ops::Operator;
 use crate::ops::attention::{self, Heads, attention_packed};
 use crate::ops::cost::{Cost, Setting};
@@ -20,6 +20,8 @@ pub struct Attention {
     projections: Vec<Linear>,
     prefix: Option<Prefix>,
     output: Linear,
+    /// Of queries and of keys.
+    qk_norms: Option<[Norm; 2]>,
     #[module(skip)]
     shape: architecture::Attention,
 }
@@ -38,15 +40,19 @@ impl Attention {
             Projections::Apart([q, k, v]) => {
                 [(q, queries, 1), (k, keys, 1), (v, keys, 1)].map(projection).into()
             }
-            Projections::Fused(all) | Projections::FusedByHead(all) => {
-                vec![projection((all, queries + 2 * keys, 3))]
-            }
+            Projections::Fused(all) => vec![projection((all, queries + 2 * keys, 3))],
+            // Whole heads lie side by side.
+            Projections::FusedByHead(all) => vec![projection((all, queries + 2 * keys, 1))],
         };
         let prefix = Prefix::new(&source, keys);
         let output = source.at(shape.output).divided_by(Side::Inputs);
         let deviation = architecture.residual_deviation(source.deviation());
         let output = Linear::new(&output, [queries, hidden], layout, deviation, shape.output_bias);
-        Self { projections, prefix, output, shape: *shape }
+        let qk_norms = shape.qk_norm.map(|QkNorm { names: [q, k], norm, by_head }| {
+            let [queries, keys] = if by_head { [shape.head_dim; 2] } else { [queries, keys] };
+            [(q, queries), (k, keys)].map(|(name, size)| Norm::new(&source.at(name), size, norm))
+        });
+        Self { projections, prefix, output, qk_norms, shape: shape.clone() }
     }
 
     /// [batch · sequence, hidden] → the same shape.
@@ -68,7 +74,7 @@ impl Attention {
     /// What the output projection reads, [batch · sequence, heads · head_dim].
     fn attended(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let (heads, rotation) =
-            (context.heads(&self.shape), self.shape.rope.map(|rope| context.rotation(rope)));
+            (context.heads(&self.shape), self.shape.rope.as_ref().map(|rope| context.rotation(rope)));
         let computation = &context.computation;
         let together = if cache.is_none() { self.together(&x, rotation.is_some(), context) } else { None };
         if let Some(mut qkv) = together {
@@ -96,8 +102,11 @@ impl Attention {
         let ops = [computation.ops.rope, computation.ops.attention];
         let is_custom = ops[usize::from(!turns)..].iter().all(|way| *way == Operator::Custom);
         match &self.projections[..] {
+            _ if self.qk_norms.is_some() => None,
             [q, k, v] if is_custom => Linear::side_by_side([q, k, v], x, computation),
-            [all] if !turns => Some(all.forward(x.clone(), computation)),
+            [all] if !turns && matches!(self.shape.projections, Projections::Fused(_)) => {
+                Some(all.forward(x.clone(), computation))
+            }
             _ => None,
         }
     }
@@ -111,18 +120,39 @@ impl Attention {
         context: &Context,
     ) -> [Tensor<2>; 3] {
         let computation = &context.computation;
-        let turn = |x| match rotation {
-            Some(rotation) => rope(x, rotation, &context.positions, computation.ops.rope),
-            None => x,
+        let [norm_of_q, norm_of_k] = match &self.qk_norms {
+            Some([q, k]) => [Some(q), Some(k)],
+            None => [None; 2],
+        };
+        let turn = |x, norm: Option<&Norm>| {
+            let x = norm.map_or_else(|| Tensor::clone(&x), |norm| norm.forward(x.clone(), computation));
+            match rotation {
+                Some(rotation) => rope(x, rotation, &context.positions, computation.ops.rope),
+                None => x,
+            }
         };
         let project = |layer: &Linear| layer.forward(x.clone(), computation);
         if let [q, k, v] = &self.projections[..] {
-            return [turn(project(q)), turn(project(k)), project(v)];
+            return [turn(project(q), norm_of_q), turn(project(k), norm_of_k), project(v)];
         }
         let (all, queries, keys) =
             (project(&self.projections[0]), heads.columns(), heads.of_keys().columns());
         let part = |first, columns| all.clone().narrow(1, first, columns);
-        [turn(part(0, queries)), turn(part(queries, keys)), part(queries + keys, keys)]
+        let [q, k, v] = match self.shape.projections {
+            Projections::FusedByHead(_) => self.by_head(&all),
+            _ => [part(0, queries), part(queries, keys), part(queries + keys, keys)],
+        };
+        [turn(q, norm_of_q), turn(k, norm_of_k), v]
+    }
+
+    /// Queries, keys and values from those of each head side by side.
+    fn by_head(&self, all: &Tensor<2>) -> [Tensor<2>; 3] {
+        let ([tokens, columns], head_dim) = (all.dims(), self.shape.head_dim);
+        let heads = columns / (3 * head_dim);
+        [0, 1, 2].map(|part| {
+            let all = all.clone().reshape([tokens, heads, 3 * head_dim]);
+            all.narrow(2, part * head_dim, head_dim).reshape([tokens, heads * head_dim])
+        })
     }
 
     /// What the projections cost with the rotation, what attention costs, and what the output projection costs.
@@ -139,9 +169,20 @@ impl Attention {
             let layer = (name, Side::Outputs { parts });
             linear_cost(setting, tuning, layer, [hidden, columns], shape.bias, layout)
         };
-        let turned = |projection: Cost, heads| match shape.rope {
-            Some(rope) => Cost::sequence(&[projection, rope::cost(setting, heads, rope.pairs)]),
-            None => projection,
+        let turned = |projection: Cost, heads| {
+            let norm = shape.qk_norm.map(|QkNorm { norm, by_head, .. }| {
+                norm.cost(
+                    setting,
+                    if by_head { [heads, sizes.head_dim] } else { [1, heads * sizes.head_dim] },
+                )
+            });
+            let rope = shape.rope.as_ref().map(|rope| rope::cost(setting, heads, rope.pairs));
+            match (norm, rope) {
+                (None, None) => projection,
+                (norm, rope) => {
+                    Cost::sequence(&[projection].into_iter().chain(norm).chain(rope).collect::<Vec<_>>())
+                }
+            }
         };
         let projections = match shape.projections {
             Projections::Apart([q, k, v]) => Cost::fan(&[

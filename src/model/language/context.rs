@@ -1,5 +1,7 @@
 //! [`Context`]: what all blocks of a network compute with.
 
+use std::sync::Arc;
+
 use burn::tensor::Tensor;
 
 use super::Computation;
@@ -22,7 +24,7 @@ pub struct Context {
     /// Of each token within its sample, [batch · sequence].
     pub positions: Ids,
     /// Of every architecture's rope, once each.
-    pub rotations: Vec<(Rope, Rotation)>,
+    pub rotations: Arc<[(Rope, Rotation)]>,
     /// Which of the tokens are virtual.
     pub virtual_rows: Option<VirtualRows>,
     /// Those that layers are divided among.
@@ -50,8 +52,8 @@ impl Context {
     ///
     /// # Panics
     /// When no layer of the network has it.
-    pub fn rotation(&self, rope: Rope) -> &Rotation {
-        let (_, rotation) = self.rotations.iter().find(|(other, _)| *other == rope).expect("the network's");
+    pub fn rotation(&self, rope: &Rope) -> &Rotation {
+        let (_, rotation) = self.rotations.iter().find(|(other, _)| other == rope).expect("the network's");
         rotation
     }
 }

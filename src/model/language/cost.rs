@@ -6,7 +6,7 @@ use super::head::head_cost;
 use super::parts::adds_residual;
 use super::{Attention, Mlp};
 use crate::model::architecture::{Architecture, Layer, Norm, Place, Positions};
-use crate::ops::cost::{BlockCosts, Cost, Operators, Setting};
+use crate::ops::cost::{BlockCosts, Cost, Moment, Operators, Setting};
 use crate::ops::embedding;
 use crate::ops::name::OperatorName;
 use crate::ops::tensor_parallel::{copy_cost, sum_cost};
@@ -18,7 +18,7 @@ impl Architecture {
     /// A norm of this kind, and the copy of its result that goes to the ranks which divide the layers after it.
     fn norm_cost(&self, norm: Norm, setting: &Setting) -> Vec<Cost> {
         let hidden = self.hidden_size as u64;
-        [vec![norm.cost(setting, hidden)], copy_cost(setting, hidden)].concat()
+        [vec![norm.cost(setting, [1, hidden])], copy_cost(setting, hidden)].concat()
     }
 
     /// The operators of each layer; equal ones share theirs.
@@ -36,24 +36,43 @@ impl Architecture {
 
     /// The operators of a layer with the adapters of `tuning`, in the order of forward.
     fn layer_costs(&self, layer: &Layer, setting: &Setting, tuning: &Tuning) -> Vec<Cost> {
-        let sum = sum_cost(setting, self.hidden_size as u64, setting.element());
+        let hidden = self.hidden_size as u64;
+        let sum = sum_cost(setting, hidden, setting.element());
+        let scale = layer.residual_scale.map(|_| scaled_cost(setting.activation(hidden)));
+        let after =
+            |norm: Option<&str>| norm.map(|_| layer.norm.cost(setting, [1, hidden])).into_iter().chain(scale);
+        let before = |norm: Option<&str>| match norm {
+            Some(_) => self.norm_cost(layer.norm, setting),
+            None => copy_cost(setting, hidden),
+        };
+        let [before_attention, after_attention, before_mlp, after_mlp] = layer.place.names();
         let attention = [Attention::cost(self, &layer.attention, setting, tuning), sum.clone()].concat();
+        let attention: Vec<Cost> = attention.into_iter().chain(after(after_attention)).collect();
         let mlp = [Mlp::cost(self, &layer.mlp, setting, tuning), sum].concat();
-        let norm = self.norm_cost(layer.norm, setting);
+        let mlp: Vec<Cost> = mlp.into_iter().chain(after(after_mlp)).collect();
         let in_product = [
             adds_residual(setting, tuning, layer.attention.output),
             Mlp::adds_residual(&layer.mlp, setting, tuning),
         ];
+        let as_is = [after_attention, after_mlp].map(|norm| norm.is_none() && scale.is_none());
+        let in_product = [0, 1].map(|i| in_product[i] && as_is[i]);
         match layer.place {
-            Place::Parallel(..) => {
+            Place::Parallel(_, None) => {
                 let both = Cost::branches(&[&attention, &mlp]);
-                vec![Cost::residual(&[norm, vec![both]].concat(), in_product == [true; 2])]
+                vec![Cost::residual(
+                    &[before(before_attention), vec![both]].concat(),
+                    in_product == [true; 2],
+                )]
             }
-            Place::Pre(_) | Place::Post(_) | Place::PreAndPost(_) => [attention, mlp]
-                .into_iter()
-                .zip(in_product)
-                .map(|(layers, in_product)| Cost::residual(&[norm.clone(), layers].concat(), in_product))
-                .collect(),
+            Place::Parallel(_, Some(_)) => {
+                let attention = [before(before_attention), attention].concat();
+                let both = Cost::branches(&[&attention, &[before(before_mlp), mlp].concat()]);
+                vec![Cost::residual(&[both], in_product == [true; 2])]
+            }
+            Place::Pre(_) | Place::Post(_) | Place::PreAndPost(_) => vec![
+                Cost::residual(&[before(before_attention), attention].concat(), in_product[0]),
+                Cost::residual(&[before(before_mlp), mlp].concat(), in_product[1]),
+            ],
         }
     }
 
@@ -64,6 +83,9 @@ impl Architecture {
         let tied = self.head.tied && tuning.classes.is_none();
         let mut first = vec![embedding::cost(setting, [vocab, hidden], tied)];
         first.extend(sum_cost(setting, hidden, setting.stored));
+        if self.embedding.scale.is_some() && self.embedding.positions != Positions::Sinusoidal {
+            first.push(scaled_cost(hidden * setting.tokens() * setting.stored));
+        }
         // A cosine and a sine of each pair.
         let rotations: u64 = self.ropes().iter().map(|rope| rope.pairs.turned as u64 * 4).sum();
         let (added, tables) = match self.embedding.positions {
@@ -80,7 +102,7 @@ impl Architecture {
             let (sizes, rows) = ([count as u64, hidden], (hidden, setting.stored));
             first.push(virtual_tokens::cost(OperatorName::Embedding, setting, sizes, rows));
         }
-        let head = head_cost(setting, tuning, [vocab, hidden], tied, self.head.bias);
+        let head = head_cost(setting, tuning, [vocab, hidden], tied, &self.head);
         Operators {
             first,
             blocks: self.block_costs(setting, tuning),
@@ -90,4 +112,10 @@ impl Architecture {
             tables: tables + rotations,
         }
     }
+}
+
+/// What a product of so many bytes with a number costs: it makes a tensor, in forward and in backward.
+fn scaled_cost(bytes: u64) -> Cost {
+    let made = Moment::workspace(bytes);
+    Cost { input: bytes, output: bytes, launches: [1, 1], ..Cost::new(made, made) }
 }

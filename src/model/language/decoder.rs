@@ -17,7 +17,7 @@ use crate::model::Parts;
 use crate::model::architecture::{Architecture, Positions, Rope};
 use crate::ops::autocast::{autocast, region};
 use crate::ops::dropout;
-use crate::ops::embedding::shared;
+use crate::ops::embedding::{Ids, shared};
 use crate::ops::name::OperatorName;
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
@@ -42,12 +42,14 @@ pub(super) struct Rest {
     pub(super) architecture: Arc<Architecture>,
     pub(super) computation: Computation,
     /// Of each rope of its layers.
-    rotations: Vec<(Rope, Rotation)>,
+    rotations: Arc<[(Rope, Rotation)]>,
     sinusoids: Option<PositionalEncoding>,
     /// The token whose embedding gets no gradient where it is read.
     padding: Option<usize>,
     /// How many stand before each sample.
     virtual_tokens: usize,
+    /// Whether a task's classifier is in the place of the head.
+    pub(super) classifies: bool,
     pub(super) offloaded: Option<Offloaded>,
     /// The parameters that this process has.
     pub(super) table: Arc<Table>,
@@ -101,7 +103,10 @@ impl Decoder {
         retain(&mut table, &modules, &parts);
         let table = Arc::new(table);
         let device = source.device().clone().inner();
-        let rotation = |rope: Rope| (rope, Rotation::new(positions, rope.pairs, rope.theta, &device));
+        let rotation = |rope: &Rope| {
+            let Rope { pairs, theta, scaling } = rope.clone();
+            (rope.clone(), Rotation::scaled(positions, pairs, theta, scaling, &device))
+        };
         let rotations = architecture.ropes().into_iter().map(rotation).collect();
         let sinusoids = (embedding.positions == Positions::Sinusoidal)
             .then(|| PositionalEncoding::new(positions, hidden_size, &device));
@@ -111,8 +116,8 @@ impl Decoder {
         }));
         let virtual_tokens = source.tuning().virtual_count();
         let ranks = source.ranks().clone();
-        let ranks_of_head =
-            if source.tuning().classes.is_some() { ProcessGroup::alone() } else { ranks.clone() };
+        let classifies = source.tuning().classes.is_some();
+        let ranks_of_head = if classifies { ProcessGroup::alone() } else { ranks.clone() };
         let rest = Rest {
             made_anew,
             architecture: architecture.clone(),
@@ -121,6 +126,7 @@ impl Decoder {
             sinusoids,
             padding: None,
             virtual_tokens,
+            classifies,
             offloaded,
             table,
             parts,
@@ -204,9 +210,17 @@ impl Decoder {
             x = x * scale;
         }
         match (&self.modules.positions, &self.rest.sinusoids) {
-            (Some(learned), _) => residual(x, learned.forward(&tokens.positions)),
+            (Some(learned), _) => residual(x, learned.forward(&self.rows_of_positions(tokens))),
             (None, Some(table)) => residual(x, table.forward(&tokens.positions)),
             (None, None) => x,
+        }
+    }
+
+    /// The rows of the learned positions of these tokens.
+    fn rows_of_positions(&self, tokens: &Tokens) -> Ids {
+        match self.rest.architecture.embedding.positions {
+            Positions::Learned { offset: offset @ 1.., .. } => tokens.positions.further(offset),
+            _ => tokens.positions.clone(),
         }
     }
 

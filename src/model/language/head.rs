@@ -3,9 +3,10 @@
 use burn::tensor::{DType, Tensor, TensorData};
 
 use super::{Decoder, HERE};
+use crate::model::architecture::Head;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
-use crate::ops::cross_entropy;
+use crate::ops::cross_entropy::{self, HeadArithmetic, Logits};
 use crate::ops::dense::{Arithmetic, Weight};
 use crate::ops::product::{plain, product, transpose};
 use crate::ops::rounded;
@@ -26,13 +27,22 @@ impl Decoder {
         (aligned(vec![hidden, ones]), aligned(weight).into())
     }
 
+    /// How the head computes: a classifier's logits are its products.
+    pub(super) fn head_arithmetic(&self) -> HeadArithmetic {
+        let logits = match self.rest.classifies {
+            true => Logits::default(),
+            false => self.rest.architecture.head.logits,
+        };
+        HeadArithmetic { arithmetic: self.rest.computation.arithmetic, logits }
+    }
+
     /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.rest.computation.arithmetic.in_region();
         let (hidden, head) = self.with_head(hidden, None);
         let (hidden, head) = (rounded(hidden.inner(), dtype), head.outside().narrow(dtype));
-        let logits = product(plain(hidden), transpose(head), DType::F32, math);
-        gathered(logits, &self.rest.ranks_of_head)
+        let products = product(plain(hidden), transpose(head), DType::F32, math);
+        gathered(self.head_arithmetic().logits.apply(products), &self.rest.ranks_of_head)
     }
 }
 
@@ -68,20 +78,21 @@ pub fn head_cost(
     tuning: &Tuning,
     [vocab, hidden]: [u64; 2],
     tied: bool,
-    bias: bool,
+    head: &Head,
 ) -> Cost {
+    let logits = head.logits;
     if let Some(classes) = tuning.classes {
         let trained = Setting { trained: Trained::ALL, ..*setting };
-        return cross_entropy::cost(&trained, [classes as u64, hidden], false);
+        return cross_entropy::cost(&trained, [classes as u64, hidden], false, Logits::default());
     }
-    if !bias || tied {
-        return cross_entropy::cost(setting, [vocab, hidden], tied);
+    if !head.bias || tied {
+        return cross_entropy::cost(setting, [vocab, hidden], tied, logits);
     }
     let columns = hidden + ALIGNED as u64;
     let Trained { weights, biases } = setting.trained;
     // The matrix of both has a gradient where one of them is trained.
     let joint = Setting { trained: Trained { weights: weights || biases, biases }, ..*setting };
-    let loss = cross_entropy::cost(&joint, [vocab, columns], false);
+    let loss = cross_entropy::cost(&joint, [vocab, columns], false, logits);
     let parameters = vocab * (hidden + 1);
     let joined = vocab * columns * setting.stored;
     // Without a backward nothing is kept, and the matrix of both is there until the loss is.

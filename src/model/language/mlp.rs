@@ -1,19 +1,19 @@
-//! [`Mlp`]: two linear layers with an activation between them, or three with a gate. SwiGLU is one operator; with adapters,
-//! or with weights in 4 bits, it is linear layers and their gate.
+//! [`Mlp`]: two linear layers with an activation between them, or three with a gate. A gated one is one operator; with
+//! adapters or biases, or with weights in 4 bits, it is linear layers and their gate.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::Context;
 use super::parts::{self, Linear, linear_cost};
+use super::{Computation, Context};
 use crate::model::architecture::{self, Architecture, MlpLayers};
 use crate::ops::Operator;
+use crate::ops::activation;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
-use crate::ops::gelu;
+use crate::ops::gated_mlp::{self, GatedMlp, gated, gated_cost};
 use crate::ops::residual::{residual, residual_in_product};
-use crate::ops::swiglu::{self, gated, gated_cost, swiglu, swiglu_onto};
 use crate::ops::tensor_parallel::sum_over_ranks;
 use crate::params::source::Source;
 use crate::params::split::Side;
@@ -57,9 +57,7 @@ impl Mlp {
     /// [batch · sequence, hidden_size] → the same shape. x is [copied](Context::copied) to the ranks.
     pub fn forward(&self, x: Tensor<2>, context: &Context) -> Tensor<2> {
         match &self.layers[..] {
-            [gate, up, down] if [gate, up, down].iter().all(|layer| layer.is_plain()) => {
-                self.swiglu([gate, up, down], x, context)
-            }
+            [gate, up, down] if self.is_one_operator() => self.swiglu([gate, up, down], x, context),
             [.., last] => last.forward_summed(self.inner(x, context), context),
             [] => unreachable!("an MLP has layers"),
         }
@@ -69,15 +67,15 @@ impl Mlp {
     pub fn forward_onto(&self, stream: Tensor<2>, x: Tensor<2>, context: &Context) -> Tensor<2> {
         let Context { computation, ranks, .. } = context;
         match &self.layers[..] {
-            [gate, up, down] if [gate, up, down].iter().all(|layer| layer.is_plain()) => {
+            [gate, up, down] if self.is_one_operator() => {
                 let linears = [gate, up, down];
                 if computation.ops.swiglu == Operator::Plain || ranks.size() > 1 {
                     return residual(stream, self.swiglu(linears, x, context));
                 }
-                let (arithmetic, level) = (computation.arithmetic.in_region(), computation.checkpoint.level);
+                let mlp = self.gated(computation);
                 let weights = linears.map(|linear| weight(&linear.weight));
-                residual_in_product(stream, arithmetic.dtype, |stream| {
-                    swiglu_onto(x, weights, self.layout, level, arithmetic, stream)
+                residual_in_product(stream, mlp.arithmetic.dtype, |stream| {
+                    mlp.forward_onto(x, weights, stream)
                 })
             }
             [.., last] => last.forward_onto(stream, self.inner(x, context), context),
@@ -85,13 +83,26 @@ impl Mlp {
         }
     }
 
-    /// SwiGLU as one operator.
+    /// Whether its layers are one operator: three, as they are stored and without biases.
+    fn is_one_operator(&self) -> bool {
+        self.layers.iter().all(|layer| layer.is_plain() && layer.bias.is_none())
+    }
+
+    /// The gated MLP as one operator.
     fn swiglu(&self, linears: [&Linear; 3], x: Tensor<2>, context: &Context) -> Tensor<2> {
         let Context { computation, ranks, .. } = context;
-        let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
-        let (operator, level) = (computation.ops.swiglu, computation.checkpoint.level);
-        let arithmetic = computation.arithmetic.in_region();
-        sum_over_ranks(swiglu(x, gate, up, down, self.layout, level, operator, arithmetic), None, ranks)
+        let weights = linears.map(|linear| weight(&linear.weight));
+        sum_over_ranks(self.gated(computation).forward(x, weights, computation.ops.swiglu), None, ranks)
+    }
+
+    /// As one operator.
+    fn gated(&self, computation: &Computation) -> GatedMlp {
+        GatedMlp {
+            activation: self.shape.activation,
+            layout: self.layout,
+            level: computation.checkpoint.level,
+            arithmetic: computation.arithmetic.in_region(),
+        }
     }
 
     /// What the last layer reads.
@@ -100,15 +111,15 @@ impl Mlp {
         match self.shape.layers {
             MlpLayers::Gated(_) => {
                 let [gate, up] = [0, 1].map(|layer| self.layers[layer].forward(x.clone(), computation));
-                gated(gate, up)
+                gated(gate, up, self.shape.activation)
             }
             MlpLayers::GatedFused(_) => {
                 let both = self.layers[0].forward(x, computation);
                 let columns = both.dims()[1] / 2;
                 let [gate, up] = [0, columns].map(|first| both.clone().narrow(1, first, columns));
-                gated(gate, up)
+                gated(gate, up, self.shape.activation)
             }
-            MlpLayers::Plain(_) => self.layers[0].forward_gelu(x, computation),
+            MlpLayers::Plain(_) => self.layers[0].forward_activated(x, self.shape.activation, computation),
         }
     }
 
@@ -125,8 +136,8 @@ impl Mlp {
         let first = |name, parts| linear((name, Side::Outputs { parts }), [hidden, parts as u64 * inner]);
         let last = |name| linear((name, Side::Inputs), [inner, hidden]);
         match shape.layers {
-            MlpLayers::Gated(_) if !tuning.opens_swiglu() => {
-                vec![swiglu::cost(setting, [hidden, inner], layout)]
+            MlpLayers::Gated(_) if !tuning.opens_swiglu() && !shape.bias => {
+                vec![gated_mlp::cost(setting, shape.activation, [hidden, inner], layout)]
             }
             MlpLayers::Gated([gate, up, down]) => vec![Cost::sequence(&[
                 Cost::fan(&[first(gate, 1), first(up, 1)]),
@@ -136,7 +147,9 @@ impl Mlp {
             MlpLayers::GatedFused([both, down]) => {
                 vec![first(both, 2), gated_cost(setting, inner), last(down)]
             }
-            MlpLayers::Plain([into, out]) => vec![first(into, 1), gelu::cost(setting, inner), last(out)],
+            MlpLayers::Plain([into, out]) => {
+                vec![first(into, 1), activation::cost(setting, shape.activation, inner), last(out)]
+            }
         }
     }
 
@@ -144,7 +157,8 @@ impl Mlp {
     pub fn adds_residual(shape: &architecture::Mlp, setting: &Setting, tuning: &Tuning) -> bool {
         match shape.layers {
             MlpLayers::Gated([.., down]) => {
-                let has_product = tuning.opens_swiglu() || setting.ops.swiglu == Operator::Custom;
+                let has_product =
+                    tuning.opens_swiglu() || shape.bias || setting.ops.swiglu == Operator::Custom;
                 has_product && parts::adds_residual(setting, tuning, down)
             }
             MlpLayers::GatedFused([_, last]) | MlpLayers::Plain([_, last]) => {

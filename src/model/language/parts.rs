@@ -6,14 +6,14 @@ use burn::tensor::Tensor;
 use super::{Computation, Context};
 use crate::model::architecture;
 use crate::ops::Operator;
+use crate::ops::activation::{Activation, activate};
 use crate::ops::autocast::weight;
 use crate::ops::backend::has_blas;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_gelu, dense_side_by_side};
+use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_activated, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding, embedding_of_part};
-use crate::ops::gelu::gelu;
 use crate::ops::lora::{self, LoraLayer, lora_side_by_side};
-use crate::ops::norm::{self, norm};
+use crate::ops::norm::{self, Terms, norm};
 use crate::ops::residual::{residual, residual_in_product};
 use crate::ops::tensor_parallel::{sent_of_copy, sum_over_ranks};
 use crate::params::source::{Init, Source};
@@ -134,14 +134,20 @@ impl Linear {
         lora::lies_side_by_side(x, &layers).then(|| lora_side_by_side(x.clone(), layers))
     }
 
-    /// GELU of [`Linear::forward`].
-    pub fn forward_gelu(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
+    /// The activation of [`Linear::forward`].
+    pub fn forward_activated(
+        &self,
+        x: Tensor<2>,
+        activation: Activation,
+        computation: &Computation,
+    ) -> Tensor<2> {
         let operator = computation.ops.gelu;
         match (&self.bias, self.is_plain(), operator) {
             (Some(bias), true, Operator::Custom) => {
-                dense_gelu(x, weight(&self.weight), weight(bias), self.layout, computation.arithmetic)
+                let (weight, bias) = (weight(&self.weight), weight(bias));
+                dense_activated(x, weight, bias, activation, self.layout, computation.arithmetic)
             }
-            _ => gelu(self.forward(x, computation), operator),
+            _ => activate(self.forward(x, computation), activation, operator),
         }
     }
 }
@@ -229,29 +235,34 @@ pub struct Norm {
     pub weight: Param<Tensor<1>>,
     pub bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
-    epsilon: f64,
+    terms: Terms,
 }
 
 impl architecture::Norm {
-    /// What a norm of rows of `hidden` columns costs: it keeps a number of each row for backward, or mean and root.
-    pub fn cost(self, setting: &Setting, hidden: u64) -> Cost {
+    /// What a norm of each of `heads` rows of a token costs: it keeps a number of each for backward, or mean and root.
+    pub fn cost(self, setting: &Setting, [heads, columns]: [u64; 2]) -> Cost {
         let numbers = match self {
             Self::Rms { .. } => 1,
             Self::Layer { .. } => 2,
         };
-        norm::cost(setting, hidden, numbers)
+        norm::cost(setting, [heads, columns], numbers)
     }
 }
 
 impl Norm {
     pub fn new(source: &Source, size: usize, kind: architecture::Norm) -> Self {
         let parameter = |name, value| source.parameter(name, [size], Init::Constant(value));
-        let weight = parameter("weight", 1.0);
         match kind {
-            architecture::Norm::Rms { eps, .. } => Self { weight, bias: None, epsilon: eps },
-            architecture::Norm::Layer { eps } => {
-                Self { weight, bias: Some(parameter("bias", 0.0)), epsilon: eps }
-            }
+            architecture::Norm::Rms { eps: epsilon, plus_one } => Self {
+                weight: parameter("weight", if plus_one { 0.0 } else { 1.0 }),
+                bias: None,
+                terms: Terms { epsilon, plus_one },
+            },
+            architecture::Norm::Layer { eps } => Self {
+                weight: parameter("weight", 1.0),
+                bias: Some(parameter("bias", 0.0)),
+                terms: eps.into(),
+            },
         }
     }
 
@@ -259,6 +270,6 @@ impl Norm {
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
         let Computation { arithmetic, ops, .. } = computation;
         let (weight, bias) = (self.weight.val(), self.bias.as_ref().map(Param::val));
-        norm(x, weight, bias, self.epsilon, arithmetic.in_region().dtype, ops.norm)
+        norm(x, weight, bias, self.terms, arithmetic.in_region().dtype, ops.norm)
     }
 }

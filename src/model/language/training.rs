@@ -72,7 +72,7 @@ impl Network for Decoder {
     /// Mean loss and accuracy over the batch's counted tokens.
     fn evaluate(&self, batch: &LmBatch) -> (Evaluation, f64) {
         let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None), None);
-        let arithmetic = self.rest.computation.arithmetic;
+        let arithmetic = self.head_arithmetic();
         let (hidden, head, ranks) = (hidden.inner(), head.stored.inner(), &self.rest.ranks_of_head);
         let sums = cross_entropy::evaluate(hidden, head, &batch.labels, arithmetic, ranks);
         let [loss, right]: [f64; 2] =
@@ -85,7 +85,8 @@ impl Network for Decoder {
 impl Decoder {
     /// From what the head reads, [tokens, hidden_size], and the [`shared_table`](Self::shared_table).
     pub(super) fn loss_of(&self, hidden: Tensor<2>, batch: &LmBatch, table: Option<Tensor<2>>) -> Tensor<1> {
-        let Computation { arithmetic, ops, checkpoint, .. } = self.rest.computation;
+        let Computation { ops, checkpoint, .. } = self.rest.computation;
+        let arithmetic = self.head_arithmetic();
         let ample = checkpoint.keeps_all() && self.rest.offloaded.is_none();
         let (hidden, head) = self.with_head(hidden, table);
         match &self.rest.ranks_of_head {

@@ -4,17 +4,17 @@
 //! |---|---|
 //! | custom, in chunks of tokens | dh and dW in fp32, and not the cast; dW in bf16 where one chunk has all tokens |
 //! | custom, in chunks of the vocabulary | log Σ exp of each token; on the CPU also the logits, where one chunk has them all: tokens vocab |
-//! | plain | the logarithm of the softmax, in fp32: tokens vocab |
+//! | plain | the logarithm of the softmax, in fp32: tokens vocab; as much for the tanh of capped logits |
 
-use super::chunk;
 use super::tokens::{Chunks, Sums};
+use super::{Logits, chunk};
 use crate::common::Compute;
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Flops, Moment, Sent, Setting, Tensors};
 use crate::ops::name::OperatorName;
 
 /// From h [tokens, hidden] by a weight [vocab, hidden], which is the embedding's where it is `tied`, to the loss.
-pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
+pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool, form: Logits) -> Cost {
     let weight = setting.weight([vocab, hidden]);
     let custom = setting.ops.loss == Operator::Custom;
     let chunks = chunks_of_tokens(setting, [vocab, hidden]);
@@ -29,7 +29,9 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         (Operator::Plain, _) => {
             // The logits and the logarithm of their softmax, in backward with their gradients.
             let logits = setting.device.padded([tokens, vocab], 4);
-            [logits, 2 * logits, 3 * logits].map(Moment::workspace)
+            // And of capped ones the tanh.
+            let tanh = if form.soft_cap.is_some() { logits } else { 0 };
+            [logits + tanh, 2 * logits + tanh, 3 * logits + tanh].map(Moment::workspace)
         }
         (Operator::Custom, true) => match chunks {
             Some(chunks) => of_tokens(setting, [vocab, hidden], chunks),

@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 use cpu_kernels::softmax::{self, Seen};
 
+use super::Logits;
 use crate::ops::backend::unflex;
 use crate::ops::slices::{buffer, numbers, tensor};
 
@@ -35,11 +36,25 @@ impl State {
     }
 }
 
-/// (exp(logits − lse) − onehot) · factor in the memory of the logits where nobody else holds it, 0 for tokens not
-/// counted.
-pub fn gradient(logits: Tensor<2>, lse: &Tensor<1>, labels: &[i64], first: usize, factor: f32) -> Tensor<2> {
+/// Logits of products, in their memory where nobody else holds it.
+pub fn logits(products: Tensor<2>, Logits { scale, soft_cap }: Logits) -> Tensor<2> {
+    let mut logits = buffer(products);
+    softmax::logits(logits.storage_mut(), scale as f32, soft_cap.map(|cap| cap as f32));
+    unflex(logits)
+}
+
+/// (exp(logits − lse) − onehot) · factor times the derivative of `form`, in the memory of the logits where nobody else
+/// holds it, 0 for tokens not counted.
+pub fn gradient(
+    logits: Tensor<2>,
+    lse: &Tensor<1>,
+    (labels, first): (&[i64], usize),
+    form: Logits,
+    factor: f32,
+) -> Tensor<2> {
     let [_, columns] = logits.dims();
     let (mut logits, lse) = (buffer(logits), buffer(lse.clone()));
-    softmax::gradient(logits.storage_mut(), columns, labels, first, numbers(&lse), factor);
+    let (factor, soft_cap) = (factor * form.scale as f32, form.soft_cap.map(|cap| cap as f32));
+    softmax::gradient(logits.storage_mut(), columns, (labels, first), numbers(&lse), factor, soft_cap);
     unflex(logits)
 }

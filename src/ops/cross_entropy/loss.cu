@@ -3,7 +3,8 @@
 // Exponentials are powers of two: with s = log2(e), exp(x - lse) = 2^(s x - s lse), one multiply-add before the unit that
 // computes the power.
 //
-// Given at compile time: CLUSTER, a power of two (above 1 from compute capability 9.0 on), HELD, 0 or 1, the type A of the
+// Given at compile time: SCALE and SOFT_CAP, of logits that are SOFT_CAP tanh(SCALE z / SOFT_CAP) of what is read, or either
+// alone; CLUSTER, a power of two (above 1 from compute capability 9.0 on), HELD, 0 or 1, the type A of the
 // gradient, THREADS of a block, and WIDTH, elements that a thread takes at once: one load of 16 bytes, so that the threads of
 // a warp read whole sectors of 32 bytes.
 
@@ -33,6 +34,38 @@ struct alignas(16) Logits {
 struct alignas(WIDTH * sizeof(Stored<A>::type)) Results {
     Pair<A> x[WIDTH / 2];
 };
+
+#if defined(SCALE) || defined(SOFT_CAP)
+#define SHAPED 1
+#else
+#define SHAPED 0
+#endif
+
+// The logit of a product.
+__device__ __forceinline__ float logit(float z) {
+#ifdef SCALE
+    z *= SCALE;
+#endif
+#ifdef SOFT_CAP
+    z = SOFT_CAP * tanhf(z * (1.0f / SOFT_CAP));
+#endif
+    return z;
+}
+
+#if SHAPED
+// The derivative of a logit by its product; one that does not count lies below the cap.
+__device__ __forceinline__ float slope(float logit) {
+    float slope = 1.0f;
+#ifdef SOFT_CAP
+    const float share = fmaxf(logit * (1.0f / SOFT_CAP), -1.0f);
+    slope = 1.0f - share * share;
+#endif
+#ifdef SCALE
+    slope *= SCALE;
+#endif
+    return slope;
+}
+#endif
 
 __device__ __forceinline__ float power(float x) {
     float y;
@@ -146,6 +179,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
     // All at once; each thread reads what it has copied.
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) copy(held + piece, logits + piece);
     copied();
+#if SHAPED
+    for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
+#pragma unroll
+        for (u32 k = 0; k < WIDTH; k++) held[piece].x[k] = logit(held[piece].x[k]);
+    }
+#endif
 #endif
     auto load = [&](u32 piece, float (&x)[WIDTH]) {
 #if HELD
@@ -154,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
         const Logits own = logits[piece];
 #endif
 #pragma unroll
-        for (u32 k = 0; k < WIDTH; k++) x[k] = own.x[k];
+        for (u32 k = 0; k < WIDTH; k++) x[k] = HELD ? own.x[k] : logit(own.x[k]);
         const u32 first = begin + piece * WIDTH;
         if (first + WIDTH > p.vocab) {
 #pragma unroll
@@ -181,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
     const int label = p.labels[p.first_token + token];
     const bool counts = label >= 0 && label < static_cast<int>(p.vocab);
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
-        const float own = counts ? p.logits[static_cast<u64>(token) * p.row + label] : 0.0f;
+        const float own = counts ? logit(p.logits[static_cast<u64>(token) * p.row + label]) : 0.0f;
         p.losses[p.first_token + token] = counts ? log2_sum * LN_2 - own : 0.0f;
     }
 
@@ -193,12 +232,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, HELD ? RESIDENT : 1)
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
         float x[WIDTH];
         load(piece, x);
+#if SHAPED
+        float slopes[WIDTH];
+#pragma unroll
+        for (u32 k = 0; k < WIDTH; k++) slopes[k] = slope(x[k]);
+#endif
 #pragma unroll
         for (u32 k = 0; k < WIDTH; k++) x[k] = power(fmaf(x[k], LOG2_E, -less));
         if (place / WIDTH == piece) {
 #pragma unroll
             for (u32 k = 0; k < WIDTH; k++) x[k] -= place % WIDTH == k ? gain : 0.0f;
         }
+#if SHAPED
+#pragma unroll
+        for (u32 k = 0; k < WIDTH; k++) x[k] *= slopes[k];
+#endif
         Results r;
 #pragma unroll
         for (u32 k = 0; k < WIDTH / 2; k++) r.x[k] = narrow_two<A>(x[2 * k], x[2 * k + 1]);

@@ -3,6 +3,7 @@
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 
+use super::Logits;
 #[cfg(test)]
 use crate::device::Capability;
 use crate::device::Feature;
@@ -37,10 +38,10 @@ pub struct Part {
     pub gain: f32,
 }
 
-/// For each token of the part its loss log Σ exp(logits) − logits\[label\], and the loss's gradient by its logits,
-/// (softmax − onehot) · gain; both are 0 for a token whose label is negative.
+/// For each token of the part its loss log Σ exp(logits) − logits\[label\], and the loss's gradient by the products that
+/// its logits of this `form` are made of, (softmax − onehot) · gain without one; both are 0 for a token whose label is negative.
 ///
-/// logits [at least the part's tokens, row] f32, of which the first `vocab` columns count; labels [T] i32 →
+/// Products `logits` [at least the part's tokens, row] f32, of which the first `vocab` columns count; labels [T] i32 →
 /// losses [T] f32 and dlogits [R, row], 0 behind the vocabulary, in their memory. A row has a multiple of 4 columns.
 ///
 /// # Panics
@@ -48,9 +49,9 @@ pub struct Part {
 pub fn losses_and_gradients(
     logits: &CubeTensor,
     labels: &CubeTensor,
-    losses: &CubeTensor,
-    dlogits: &CubeTensor,
+    (losses, dlogits): (&CubeTensor, &CubeTensor),
     vocab: usize,
+    form: Logits,
     part: Part,
 ) {
     let gpu = Gpu::of(logits).expect("a CUDA tensor");
@@ -75,7 +76,7 @@ pub fn losses_and_gradients(
     let clusters = capability(gpu.ordinal).has(Feature::Clusters);
     let cover = Cover::of(row, clusters.then(|| shared_memory(gpu.ordinal)));
     let Cover { cluster, share, .. } = cover;
-    let functions = gpu.functions(&cover.source(dlogits.dtype), [(KERNEL, cover.shared())]);
+    let functions = gpu.functions(&cover.source(dlogits.dtype, form), [(KERNEL, cover.shared())]);
     let [function] = functions.unwrap_or_else(|e| panic!("{e}"));
     let pointers = [logits, dlogits, labels, losses].map(|tensor| Some(Pointer::whole(tensor)));
     let integers = [first_token, first_row, vocab, row, share].map(|size| size as i32);
@@ -116,14 +117,16 @@ impl Cover {
         if self.held { 4 * self.share } else { 0 }
     }
 
-    fn source(&self, dtype: DType) -> Source {
-        let macros = vec![
+    fn source(&self, dtype: DType, Logits { scale, soft_cap }: Logits) -> Source {
+        let mut macros = vec![
             format!("CLUSTER={}", self.cluster),
             format!("HELD={}", u8::from(self.held)),
             format!("A={}", type_name(dtype)),
             format!("THREADS={THREADS}u"),
             format!("WIDTH={WIDTH}u"),
         ];
+        macros.extend((scale != 1.0).then(|| format!("SCALE={:e}f", scale as f32)));
+        macros.extend(soft_cap.map(|cap| format!("SOFT_CAP={:e}f", cap as f32)));
         let text = concat!(include_str!("../../device/cuda/kernels/numbers.cuh"), include_str!("loss.cu"));
         Source { name: "loss.cu", text, macros, generation_only: false }
     }
@@ -142,11 +145,19 @@ pub fn variants(capability: Capability) -> Vec<Variant> {
             None => longest.push(cover),
         }
     }
-    let of = |(cover, dtype): (&Cover, _)| Variant {
-        source: cover.source(dtype),
+    let forms = [
+        Logits::default(),
+        Logits { scale: 0.125, soft_cap: None },
+        Logits { scale: 1.0, soft_cap: Some(30.0) },
+        Logits { scale: 0.7, soft_cap: Some(15.0) },
+    ];
+    let types = NARROW.into_iter().cycle();
+    let all = forms.iter().flat_map(|form| longest.iter().zip(types.clone()).map(move |at| (form, at)));
+    let variant = |(form, (cover, dtype)): (&Logits, (&Cover, DType))| Variant {
+        source: cover.source(dtype, *form),
         kernels: vec![(KERNEL, cover.shared())],
     };
-    longest.iter().zip(NARROW.into_iter().cycle()).map(of).collect()
+    all.map(variant).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The language-model head and its loss in one operator: logits = hWᵀ and the cross-entropy of each
-//! token's label, without the logits ever existing whole.
+//! The language-model head and its loss in one operator: logits = hWᵀ, which may be scaled and capped ([`Logits`]), and
+//! the cross-entropy of each token's label, without the logits ever existing whole.
 //!
 //! On CUDA, products in types of two bytes take the tokens in chunks where their sizes allow it ([`tokens`]).
 //! Otherwise the vocabulary is walked in chunks. Forward keeps each token's running maximum and sum of
@@ -20,6 +20,8 @@
 mod cost;
 mod cpu;
 pub mod cuda;
+mod cuda_kernels;
+mod logits;
 pub mod loss;
 mod ranks;
 mod tokens;
@@ -31,6 +33,7 @@ use burn_cubecl::tensor::CubeTensor;
 pub use cost::cost;
 #[cfg(test)]
 pub use cost::is_at_once;
+pub use logits::{HeadArithmetic, Logits};
 
 use super::backend::{cube, cube_int, has_blas, on_cuda, uncube};
 use super::dense::{Arithmetic, Weight};
@@ -57,39 +60,32 @@ pub fn chunk(tokens: usize, vocab: usize) -> usize {
     (CHUNK_BYTES / (4 * tokens.max(1)) / 64 * 64).clamp(64, vocab.max(64))
 }
 
-/// Σ over counted tokens of −log softmax(hWᵀ)[label], divided by `total`, [1] in fp32. h is
+/// Σ over counted tokens of −log softmax(logits)[label], divided by `total`, [1] in fp32. h is
 /// [tokens, hidden], weight [vocab, hidden], labels [tokens].
 ///
 /// `total` is the number of counted tokens of the whole step, so that the losses of micro-batches add
 /// up to the mean over the step.
 ///
-/// The products are in the type of the autocast region around the call, else in that of `arithmetic`. `ample`: all
+/// The products are in the type of the autocast region around the call, else in that of `head`. `ample`: all
 /// results of products that backward needs stay in memory, so that the loss may take some of it too.
 pub fn linear_cross_entropy(
     h: Tensor<2>,
     weight: impl Into<Weight>,
     labels: &Tensor<1, Int>,
     total: f64,
-    arithmetic: Arithmetic,
+    head: impl Into<HeadArithmetic>,
     operator: Operator,
     ample: bool,
 ) -> Tensor<1> {
-    let (weight, arithmetic) = (weight.into(), arithmetic.in_region());
+    let (weight, head) = (weight.into(), head.into().in_region());
     if operator == Operator::Plain {
         let _scope = OperatorName::Loss.scope();
-        return composed(h, weight.stored, labels.clone(), total, arithmetic);
+        return composed(h, weight.stored, labels.clone(), total, head);
     }
     let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
-    let exact = arithmetic == Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
+    let exact = head.arithmetic == Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
     let longest_sum = if exact && on_cuda(&h) { LONGEST_SUM } else { usize::MAX };
-    chunked(
-        h,
-        weight,
-        (labels.clone(), total),
-        (arithmetic, ample),
-        [chunk, longest_sum],
-        &ProcessGroup::alone(),
-    )
+    chunked(h, weight, (labels.clone(), total), (head, ample), [chunk, longest_sum], &ProcessGroup::alone())
 }
 
 /// As [`linear_cross_entropy`] with the custom operator, of a vocabulary that is divided among ranks: weight is the part
@@ -102,13 +98,13 @@ pub fn divided_cross_entropy(
     weight: impl Into<Weight>,
     labels: &Tensor<1, Int>,
     total: f64,
-    arithmetic: Arithmetic,
+    head: impl Into<HeadArithmetic>,
     ranks: &ProcessGroup,
 ) -> Tensor<1> {
     let (h, weight) = (copy_to_ranks(h, ranks), weight.into());
     let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
-    let arithmetic = (arithmetic.in_region(), false);
-    chunked(h, weight, (labels.clone(), total), arithmetic, [chunk, usize::MAX], ranks)
+    let head = (head.into().in_region(), false);
+    chunked(h, weight, (labels.clone(), total), head, [chunk, usize::MAX], ranks)
 }
 
 /// Over the counted tokens of a batch, outside of autodiff: the sum of their losses, and how many labels have
@@ -118,16 +114,17 @@ pub fn evaluate(
     h: Tensor<2>,
     weight: Tensor<2>,
     labels: &Tensor<1, Int>,
-    arithmetic: Arithmetic,
+    head: impl Into<HeadArithmetic>,
     ranks: &ProcessGroup,
 ) -> Tensor<1> {
-    let arithmetic = arithmetic.in_region();
+    let HeadArithmetic { arithmetic, logits } = head.into().in_region();
     let dtype = arithmetic.dtype;
     let chunk = chunk(h.dims()[0], weight.dims()[0]);
     let (h, weight) = (rounded(h, dtype), rounded(weight, dtype));
     let first = ranks.place() * weight.dims()[0];
-    let found = Head { h, weight, first, labels: labels.clone(), arithmetic, chunk, longest_sum: chunk };
-    let found = found.look().among(labels, ranks);
+    let labels_of = labels.clone();
+    let head = Head { h, weight, first, labels: labels_of, arithmetic, logits, chunk, longest_sum: chunk };
+    let found = head.look().among(labels, ranks);
     let right = found.target.greater_equal(found.largest).float() * counted(labels);
     Tensor::cat(vec![sum(found.losses), sum(right)], 0)
 }
@@ -138,7 +135,7 @@ fn chunked(
     h: Tensor<2>,
     weight: Weight,
     (labels, total): (Tensor<1, Int>, f64),
-    (arithmetic, ample): (Arithmetic, bool),
+    (HeadArithmetic { arithmetic, logits }, ample): (HeadArithmetic, bool),
     [chunk, longest_sum]: [usize; 2],
     ranks: &ProcessGroup,
 ) -> Tensor<1> {
@@ -150,7 +147,8 @@ fn chunked(
         let types = [h.dtype(), stored.dtype()];
         let weight = Weight::new(stored, cast).narrow(dtype);
         let first = ranks.place() * weight.dims()[0];
-        let head = Head { h: rounded(h, dtype), weight, first, labels, arithmetic, chunk, longest_sum };
+        let h = rounded(h, dtype);
+        let head = Head { h, weight, first, labels, arithmetic, logits, chunk, longest_sum };
         let (differentiated, vocab) = (wanted.contains(&true), head.weight.dims()[0]);
         let whole = ranks.size() == 1;
         let narrow = wanted[1] && [dtype, types[1]] == [DType::BF16; 2];
@@ -160,7 +158,8 @@ fn chunked(
             Some(chunks) => {
                 let [h, weight] = [head.h, head.weight].map(cube);
                 let gain = tokens::gain(dtype, total);
-                let made = tokens::forward(&h, &weight, &cube_int(&head.labels), (chunks, gain), wanted);
+                let labels = cube_int(&head.labels);
+                let made = tokens::forward([&h, &weight], &labels, logits, (chunks, gain), wanted);
                 let dweight = made.dweight.map(|dweight| tokens::unpadded(dweight, vocab));
                 let made_for = total * f64::from(gain);
                 (uncube(made.losses), Kept::Gradients(Box::new([made.dh, dweight]), made_for))
@@ -220,10 +219,10 @@ fn composed(
     weight: Tensor<2>,
     labels: Tensor<1, Int>,
     total: f64,
-    Arithmetic { dtype, math }: Arithmetic,
+    HeadArithmetic { arithmetic: Arithmetic { dtype, math }, logits }: HeadArithmetic,
 ) -> Tensor<1> {
     let (h, weight) = (narrow(h, dtype), narrow(weight, dtype));
-    let logits = wide(composed_product(OperatorName::Loss, h, weight.transpose(), math));
+    let logits = logits.composed(wide(composed_product(OperatorName::Loss, h, weight.transpose(), math)));
     let counted = labels.clone().greater_equal_elem(0);
     let picked = activation::log_softmax(logits, 1).gather(1, labels.clamp_min(0).unsqueeze_dim(1));
     let picked = picked.squeeze_dim::<1>(1).mask_fill(counted.bool_not(), 0.0);

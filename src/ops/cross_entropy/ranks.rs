@@ -51,7 +51,9 @@ mod tests {
 
     use super::*;
     use crate::ops::Operator;
-    use crate::ops::cross_entropy::{divided_cross_entropy, evaluate, linear_cross_entropy};
+    use crate::ops::cross_entropy::{
+        HeadArithmetic, Logits, divided_cross_entropy, evaluate, linear_cross_entropy,
+    };
     use crate::ops::dense::Arithmetic;
     use crate::ops::product::Fp32Math;
     use crate::ops::testing::{assert_close, random};
@@ -61,20 +63,20 @@ mod tests {
     const VOCAB: usize = 152;
 
     /// Loss, dh, dW of the own entries, and what evaluation counts.
-    fn run(ranks: &ProcessGroup) -> [Vec<f64>; 4] {
+    fn run(ranks: &ProcessGroup, soft_cap: Option<f64>) -> [Vec<f64>; 4] {
+        let scale = if soft_cap.is_some() { 0.5 } else { 1.0 };
+        let head = HeadArithmetic { arithmetic: EXACT, logits: Logits { scale, soft_cap } };
         let rows = VOCAB / ranks.size();
         let weight = random::<2>([VOCAB, 16], 2).inner().narrow(0, ranks.place() * rows, rows);
         let (h, weight) = (random([9, 16], 1).require_grad(), weight.autodiff().require_grad());
         let labels = Tensor::<1, Int>::from_ints([0, 37, 38, -100, 75, 76, 151, 5, -100], &Device::flex());
         let loss = match ranks.size() {
-            1 => {
-                linear_cross_entropy(h.clone(), weight.clone(), &labels, 7.0, EXACT, Operator::Custom, false)
-            }
-            _ => divided_cross_entropy(h.clone(), weight.clone(), &labels, 7.0, EXACT, ranks),
+            1 => linear_cross_entropy(h.clone(), weight.clone(), &labels, 7.0, head, Operator::Custom, false),
+            _ => divided_cross_entropy(h.clone(), weight.clone(), &labels, 7.0, head, ranks),
         };
         let mut gradients = (loss.clone() * 3.0).backward();
         let list = |t: Tensor<2>| t.into_data().iter::<f64>().collect::<Vec<_>>();
-        let counts = evaluate(h.clone().inner(), weight.clone().inner(), &labels, EXACT, ranks);
+        let counts = evaluate(h.clone().inner(), weight.clone().inner(), &labels, head, ranks);
         [
             loss.into_data().iter::<f64>().collect(),
             list(h.grad_remove(&mut gradients).unwrap()),
@@ -85,9 +87,9 @@ mod tests {
 
     #[test]
     fn ranks_with_a_part_of_the_vocabulary_have_the_whole_ones_loss_and_gradients() {
-        let whole = run(&ProcessGroup::alone());
-        for size in [2, 4] {
-            let of_ranks = on_ranks(size, Duration::from_secs(20), |world| run(world.all()));
+        for (size, soft_cap) in [(2, None), (4, None), (2, Some(1.5)), (4, Some(1.5))] {
+            let whole = run(&ProcessGroup::alone(), soft_cap);
+            let of_ranks = on_ranks(size, Duration::from_secs(20), |world| run(world.all(), soft_cap));
             for [loss, dh, _, counts] in &of_ranks {
                 assert_close(loss, &whole[0], 1e-6);
                 assert_close(dh, &whole[1], 2e-6);

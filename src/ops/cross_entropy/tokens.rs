@@ -13,6 +13,7 @@ use std::ops::Range;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
 
+use super::Logits;
 use crate::device::cuda::{Operand, Output, View, matmul};
 use crate::ops::cross_entropy::loss::{Part, losses_and_gradients};
 use crate::ops::kernels::elementwise::padded_rows;
@@ -113,9 +114,9 @@ pub struct Made {
 
 /// From h [tokens, hidden] and the weight [vocab, hidden] in one type of two bytes, and the labels [tokens].
 pub fn forward(
-    h: &CubeTensor,
-    weight: &CubeTensor,
+    [h, weight]: [&CubeTensor; 2],
     labels: &CubeTensor,
+    form: Logits,
     (chunks, gain): (Chunks, f32),
     [want_h, want_weight]: [bool; 2],
 ) -> Made {
@@ -140,7 +141,7 @@ pub fn forward(
                 first_row: part.start - chunk.start,
                 gain,
             };
-            losses_and_gradients(&logits, labels, &losses, &dlogits, vocab, part);
+            losses_and_gradients(&logits, labels, (&losses, &dlogits), vocab, form, part);
         }
         drop(logits);
         let own = |side: View| side.rows(0..chunk.len());

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::{DType, Int, Tensor};
 
+use super::logits::Logits;
 use super::tokens::parts;
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
 use crate::ops::cross_entropy::cpu;
@@ -21,6 +22,7 @@ pub struct Head {
     pub first: usize,
     pub labels: Tensor<1, Int>,
     pub arithmetic: Arithmetic,
+    pub logits: Logits,
     /// Entries of the vocabulary at a time.
     pub chunk: usize,
     /// Entries that one product adds up to dh.
@@ -46,9 +48,14 @@ impl Head {
     }
 
     /// [tokens, chunk] in fp32.
-    fn logits(&self, chunk: &Range<usize>) -> Tensor<2> {
+    fn products(&self, chunk: &Range<usize>) -> Tensor<2> {
         let rows = transpose(self.weight.clone()).rows(chunk.clone());
         product(plain(self.h.clone()), rows, DType::F32, self.arithmetic.math)
+    }
+
+    /// The same on the CPU as logits; CUDA's kernels make them as they read.
+    fn logits(&self, chunk: &Range<usize>) -> Tensor<2> {
+        self.logits.apply(self.products(chunk))
     }
 
     /// Walks over the vocabulary.
@@ -59,7 +66,8 @@ impl Head {
             let mut state = kernels::LossState::new(&cube(self.h.clone()), tokens);
             for chunk in self.chunks() {
                 let first = self.first + chunk.start;
-                kernels::observe_chunk(&cube(self.logits(&chunk)), &labels, first, &mut state);
+                let products = cube(self.products(&chunk));
+                kernels::observe_chunk(&products, &labels, first, self.logits, &mut state);
             }
             let (losses, lse) = kernels::token_losses(&state, &labels);
             let kernels::LossState { maximum, target, .. } = state;
@@ -87,15 +95,13 @@ impl Head {
         weight_dtype: DType,
         [want_h, want_weight]: [bool; 2],
     ) -> (Option<Tensor<2>>, Option<Tensor<2>>) {
-        let Arithmetic { dtype, math } = self.arithmetic;
+        let math = self.arithmetic.math;
         let mut dh: Option<Tensor<2>> = None;
         let is_whole = logits.is_some();
         let mut dweight =
             (want_weight && !is_whole).then(|| unwritten(self.weight.dims(), weight_dtype, &self.h));
         for chunk in self.chunks() {
-            let logits = logits.take().unwrap_or_else(|| self.logits(&chunk));
-            let dlogits =
-                chunk_gradient(logits, &lse, &self.labels, self.first + chunk.start, &factor, dtype);
+            let dlogits = self.chunk_gradient(logits.take(), &lse, &chunk, &factor);
             let sums = want_h.then(|| parts(chunk.clone(), self.longest_sum));
             for entries in sums.into_iter().flatten() {
                 let columns = entries.start - chunk.start..entries.end - chunk.start;
@@ -114,20 +120,24 @@ impl Head {
         }
         (dh, dweight)
     }
-}
 
-/// (exp(logits − lse) − onehot) · factor, 0 for tokens not counted, as `dtype`.
-fn chunk_gradient(
-    logits: Tensor<2>,
-    lse: &Tensor<1>,
-    labels: &Tensor<1, Int>,
-    first: usize,
-    factor: &Tensor<1>,
-    dtype: DType,
-) -> Tensor<2> {
-    if on_cuda(&logits) {
-        let (lse, labels, factor) = (cube(lse.clone()), cube_int(labels), cube(factor.clone()));
-        return uncube(kernels::chunk_gradient(cube(logits), &lse, &labels, first, &factor, dtype));
+    /// By the products of h and a chunk of the weight, in the compute type, from the chunk's logits where they were kept:
+    /// (exp(logits − lse) − onehot) · factor, times the logits' derivative; 0 for tokens not counted.
+    fn chunk_gradient(
+        &self,
+        logits: Option<Tensor<2>>,
+        lse: &Tensor<1>,
+        chunk: &Range<usize>,
+        factor: &Tensor<1>,
+    ) -> Tensor<2> {
+        let (first, dtype) = (self.first + chunk.start, self.arithmetic.dtype);
+        if on_cuda(&self.h) {
+            let (lse, labels, factor) = (cube(lse.clone()), cube_int(&self.labels), cube(factor.clone()));
+            let (products, labels) = (cube(self.products(chunk)), (&labels, first));
+            return uncube(kernels::chunk_gradient(products, &lse, labels, self.logits, &factor, dtype));
+        }
+        let logits = logits.unwrap_or_else(|| self.logits(chunk));
+        let (labels, factor) = (integers(&self.labels), factor.clone().into_scalar());
+        narrow(cpu::gradient(logits, lse, (&labels, first), self.logits, factor), dtype)
     }
-    narrow(cpu::gradient(logits, lse, &integers(labels), first, factor.clone().into_scalar()), dtype)
 }

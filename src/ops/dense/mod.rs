@@ -18,14 +18,14 @@ pub use side_by_side::{LAYERS, dense_side_by_side};
 pub(super) use side_by_side::{forward, input_gradient, places};
 pub use weight::{Arithmetic, Weight, WeightLayout};
 
+use super::activation::{Activation, activate};
 use super::backend::{cube, on_cuda, uncube};
 use super::function::{Earlier, InputGradients, custom_adding};
-use super::gelu::gelu;
 use super::kernels::columns;
 use super::name::OperatorName;
 use super::product::{cpu, plain, product, product_add, product_bias};
 use super::{Operator, rounded, wide};
-use crate::ops::gelu::cuda as kernels;
+use crate::ops::activation::cuda as kernels;
 
 /// A linear layer.
 pub struct Layer {
@@ -103,16 +103,17 @@ pub fn dense_onto(
     }
 }
 
-/// GELU of [`dense`] with a bias. On CUDA one kernel makes the gradient of the layer's result and the bias's.
-pub fn dense_gelu(
+/// The activation of [`dense`] with a bias. On CUDA one kernel makes the gradient of the layer's result and the bias's.
+pub fn dense_activated(
     x: Tensor<2>,
     weight: impl Into<Weight>,
     bias: Weight<1>,
+    activation: Activation,
     layout: WeightLayout,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
     if !on_cuda(&x) {
-        return gelu(dense(x, weight, Some(bias), layout, arithmetic), Operator::Custom);
+        return activate(dense(x, weight, Some(bias), layout, arithmetic), activation, Operator::Custom);
     }
     let Weight { stored, cast, packed } = weight.into();
     let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
@@ -122,9 +123,9 @@ pub fn dense_gelu(
         let bias = Weight { stored: Tensor::from_dispatch(stored_bias), ..bias };
         let dtype = bias.stored.dtype();
         let u = cube(kept.forward(Some(bias), None));
-        let (y, kept) = (uncube(kernels::gelu(u.clone())), kept.for_backward(tracked));
+        let (y, kept) = (uncube(kernels::activate(u.clone(), activation)), kept.for_backward(tracked));
         (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
-            let (du, gradient) = kernels::gelu_backward_and_sums(&u, cube(g), dtype);
+            let (du, gradient) = kernels::activate_backward_and_sums(&u, cube(g), activation, dtype);
             drop(u);
             let bias = Bias { dtype, gradient: Some(uncube(gradient)) };
             kept.backward(uncube(du), wanted, Some(bias), earlier)

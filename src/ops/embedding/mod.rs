@@ -43,6 +43,19 @@ impl Ids {
         ids.iter().map(|id| *id as u32 as usize + 1).max().unwrap_or(0)
     }
 
+    /// What all ids are below; of positions, the length of the longest sequence.
+    pub fn below(&self) -> usize {
+        self.below
+    }
+
+    /// The rows that lie `offset` further.
+    #[must_use]
+    pub fn further(&self, offset: usize) -> Self {
+        let moved = |ids: &Tensor<1, Int>| ids.clone() + offset as i64;
+        let (ids, unique) = (moved(&self.ids), moved(&self.unique));
+        Self { ids, unique, below: self.below + offset, ..self.clone() }
+    }
+
     /// Checks on the host that each id is a row of a table; a device would not notice.
     ///
     /// # Panics

@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 use cpu_kernels::norm;
 
+use super::{Terms, factor};
 use crate::ops::backend::unflex;
 use crate::ops::slices::{buffer, filled, numbers, tensor};
 
@@ -11,10 +12,10 @@ pub fn forward(
     x: &Tensor<2>,
     weight: &Tensor<1>,
     bias: Option<Tensor<1>>,
-    epsilon: f32,
+    Terms { epsilon, plus_one }: Terms,
 ) -> (Tensor<2>, Option<Tensor<1>>, Tensor<1>) {
-    let shape = x.dims();
-    let (x, weight, bias) = (buffer(x.clone()), buffer(weight.clone()), bias.map(buffer));
+    let (shape, epsilon) = (x.dims(), epsilon as f32);
+    let (x, weight, bias) = (buffer(x.clone()), buffer(factor(weight.clone(), plus_one)), bias.map(buffer));
     let (x, weight) = (numbers(&x), numbers(&weight));
     let (mut mean, mut r) = (bias.as_ref().map(|_| vec![0.0; shape[0]]), vec![0.0; shape[0]]);
     // SAFETY: the kernels write every element.
@@ -33,13 +34,13 @@ pub fn forward(
 /// dx, in the memory of g where nobody else holds it, dw, and db where there is a mean.
 pub fn backward(
     x: Tensor<2>,
-    weight: Tensor<1>,
-    mean: Option<Tensor<1>>,
-    r: Tensor<1>,
+    (weight, plus_one): (Tensor<1>, bool),
+    (mean, r): (Option<Tensor<1>>, Tensor<1>),
     g: Tensor<2>,
 ) -> (Tensor<2>, Tensor<1>, Option<Tensor<1>>) {
     let [_, columns] = x.dims();
-    let (x, weight, mean, r, mut g) = (buffer(x), buffer(weight), mean.map(buffer), buffer(r), buffer(g));
+    let (x, weight) = (buffer(x), buffer(factor(weight, plus_one)));
+    let (mean, r, mut g) = (mean.map(buffer), buffer(r), buffer(g));
     let (x, weight, r) = (numbers(&x), numbers(&weight), numbers(&r));
     let Some(mean) = mean else {
         let dweight = norm::rms_norm_backward(x, weight, r, g.storage_mut());

@@ -7,6 +7,7 @@ use cubecl::prelude::*;
 use crate::ops::kernels::columns::sum_partial;
 use crate::ops::kernels::launch::{buffer, contiguous, empty, expect, float, like, sizes, vector, wider};
 use crate::ops::kernels::row::Rows;
+use crate::ops::norm::Terms;
 use crate::ops::norm::cuda_kernels::{normalize, normalize_backward};
 
 /// Vectors of a row that a thread of the forward pass holds.
@@ -43,14 +44,14 @@ impl Parts {
 }
 
 /// RMSNorm: y = x · rstd ⊙ weight, with rstd = 1 / √(mean(x²) + eps) of each row. With a bias it is LayerNorm: y = (x −
-/// mean) · rstd ⊙ weight + bias, with rstd = 1 / √(variance + eps) and the biased variance.
+/// mean) · rstd ⊙ weight + bias, with rstd = 1 / √(variance + eps) and the biased variance. With `plus_one` the weight is 1 more.
 ///
 /// x [T, H], weight and bias [H] of one type → y [T, H] of type `out`; mean, where there is a bias, and rstd, [T] f32.
 pub fn norm(
     x: &CubeTensor,
     weight: &CubeTensor,
     bias: Option<&CubeTensor>,
-    eps: f32,
+    Terms { epsilon, plus_one }: Terms,
     out: DType,
 ) -> (CubeTensor, Option<CubeTensor>, CubeTensor) {
     let (x, weight, bias) = (contiguous(x), contiguous(weight), bias.map(contiguous));
@@ -77,10 +78,11 @@ pub fn norm(
             mean.as_ref().map(buffer).into(),
             buffer(&rstd),
             width as f32,
-            eps,
+            epsilon as f32,
             columns,
             columns.div_ceil(rows.threads),
             rows.threads,
+            plus_one,
             [float(x.dtype), float(weight.dtype), float(out)],
         );
     }
@@ -91,9 +93,8 @@ pub fn norm(
 /// in parts. `earlier` is [T, H] of x's type.
 pub fn norm_backward(
     x: &CubeTensor,
-    weight: &CubeTensor,
-    mean: Option<&CubeTensor>,
-    rstd: &CubeTensor,
+    (weight, plus_one): (&CubeTensor, bool),
+    (mean, rstd): (Option<&CubeTensor>, &CubeTensor),
     g: &CubeTensor,
     earlier: Option<&CubeTensor>,
 ) -> (CubeTensor, Parts) {
@@ -142,6 +143,7 @@ pub fn norm_backward(
             rows.threads,
             rows.per_block,
             mean.is_some(),
+            plus_one,
             [float(x.dtype), float(weight.dtype), float(g.dtype)],
         );
     }

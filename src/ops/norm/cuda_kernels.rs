@@ -21,6 +21,7 @@ pub fn normalize<X: Float, W: Float, Y: Float, N: Size>(
     #[comptime] columns: usize,
     #[comptime] items: usize,
     #[comptime] threads: usize,
+    #[comptime] plus_one: bool,
     #[define(X, W, Y)] _types: [ElemType; 3],
 ) {
     let mut scratch = scratch(threads, 2usize);
@@ -70,7 +71,7 @@ pub fn normalize<X: Float, W: Float, Y: Float, N: Size>(
         for item in 0..items {
             let column = lane + item * threads;
             if column < columns {
-                let scaled = values[item] * Vector::new(scale) * Vector::cast_from(weight[column]);
+                let scaled = values[item] * Vector::new(scale) * factor::<W, N>(weight[column], plus_one);
                 #[comptime]
                 let shift = match &bias {
                     ComptimeOption::Some(bias) => Vector::<f32, N>::cast_from(bias[column]),
@@ -80,6 +81,13 @@ pub fn normalize<X: Float, W: Float, Y: Float, N: Size>(
             }
         }
     }
+}
+
+/// What x̂ is multiplied by.
+#[cube]
+fn factor<W: Float, N: Size>(weight: Vector<W, N>, #[comptime] plus_one: bool) -> Vector<f32, N> {
+    let weight = Vector::<f32, N>::cast_from(weight);
+    if comptime!(plus_one) { weight + Vector::new(1.0f32) } else { weight }
 }
 
 /// This thread's vectors of a row, where there is one.
@@ -124,6 +132,7 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
     #[comptime] threads: usize,
     #[comptime] per_block: usize,
     #[comptime] centered: bool,
+    #[comptime] plus_one: bool,
     #[define(X, W, G)] _types: [ElemType; 3],
 ) {
     let mut scratch = scratch(threads, 2usize);
@@ -161,7 +170,7 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
             if column < columns {
                 value = (Vector::cast_from(next_x[item]) - Vector::new(center)) * Vector::new(scale);
                 gradient = Vector::cast_from(next_g[item]);
-                weighted = gradient * Vector::cast_from(weight[column]);
+                weighted = gradient * factor::<W, N>(weight[column], plus_one);
             }
             dweight[item] += gradient * value;
             if comptime!(centered) {

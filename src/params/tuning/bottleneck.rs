@@ -11,9 +11,9 @@ use crate::keys::section::section;
 use crate::keys::values::COUNT;
 use crate::keys::{Key, Rule, Section};
 use crate::ops::Operator;
+use crate::ops::activation::{self, Activation, activate};
 use crate::ops::cost::{Cost, Setting, Trained};
 use crate::ops::dense::{self, Layer, Weight, WeightLayout, dense};
-use crate::ops::gelu::{self, gelu};
 use crate::ops::residual::residual;
 use crate::params::source::Init;
 
@@ -28,6 +28,8 @@ section! {
 
 /// The last layer of attention and of the MLP, in each family.
 const LAST: [&str; 5] = ["o_proj", "down_proj", "c_proj", "out_proj", "fc_out"];
+/// Between the two layers.
+const ACTIVATION: Activation = Activation::GeluTanh;
 
 impl Tunes for Bottleneck {
     fn adapter(&self) -> Option<Arc<dyn Method>> {
@@ -60,7 +62,7 @@ impl Method for Bottleneck {
             dense(x, weight, Some(bias.into()), WeightLayout::OutIn, arithmetic)
         };
         let y = layer.forward(x);
-        let inside = gelu(through(y.clone(), down, down_bias), Operator::Custom);
+        let inside = activate(through(y.clone(), down, down_bias), ACTIVATION, Operator::Custom);
         residual(y, through(inside, up, up_bias))
     }
 
@@ -68,7 +70,8 @@ impl Method for Bottleneck {
         let (outputs, inside) = (sizes[1], self.bottleneck as u64);
         let trained = Setting { trained: Trained::ALL, packs: false, ..*setting };
         let through = |sizes| dense::cost(&trained, sizes, true, WeightLayout::OutIn);
-        let parts = [through([outputs, inside]), gelu::cost(&trained, inside), through([inside, outputs])];
+        let inner = activation::cost(&trained, ACTIVATION, inside);
+        let parts = [through([outputs, inside]), inner, through([inside, outputs])];
         let own = Cost::residual(&parts, false);
         Cost::sequence(&[dense::cost(setting, sizes, bias, layout), own])
     }

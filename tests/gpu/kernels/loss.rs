@@ -1,6 +1,7 @@
 //! Cross entropy in chunks, sums, and the mean square difference.
 
 use burn::tensor::DType;
+use runner::ops::cross_entropy::Logits;
 use runner::ops::cross_entropy::cuda::{LossState, chunk_gradient, observe_chunk, token_losses};
 use runner::ops::cross_entropy::loss::{Part, losses_and_gradients};
 use runner::ops::kernels::sum::{
@@ -72,15 +73,33 @@ fn mean_square() {
     });
 }
 
+const FORMS: [Logits; 4] = [
+    Logits { scale: 1.0, soft_cap: None },
+    Logits { scale: 0.125, soft_cap: None },
+    Logits { scale: 1.0, soft_cap: Some(30.0) },
+    Logits { scale: 0.7, soft_cap: Some(15.0) },
+];
+
+/// The logits of products, and their derivatives.
+fn logits_at(products: &[f64], Logits { scale, soft_cap }: Logits) -> (Vec<f64>, Vec<f64>) {
+    let at = |z: &f64| match soft_cap {
+        None => (scale * z, scale),
+        Some(cap) => {
+            let tanh = (scale * z / cap).tanh();
+            (cap * tanh, scale * (1.0 - tanh * tanh))
+        }
+    };
+    products.iter().map(at).unzip()
+}
+
 /// Rows that one block holds, that 4 and 8 share, and that none holds; padded, and with a second part of the tokens.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn losses_and_their_gradients() {
     bench(|bench| {
         // One comes again after smaller ones: one process may have several vocabularies.
-        for (vocab, tokens) in
-            [(5003, 40), (70, 9), (1, 3), (5003, 2), (50_257, 7), (151_936, 5), (500_003, 3)]
-        {
+        let sizes = [(5003, 40), (70, 9), (1, 3), (5003, 2), (50_257, 7), (151_936, 5), (500_003, 3)];
+        for ((vocab, tokens), form) in sizes.into_iter().flat_map(|size| FORMS.map(|form| (size, form))) {
             let row = usize::next_multiple_of(vocab, 64);
             let logits = normal(&[tokens, row], DType::F32, 14);
             let values: Vec<f64> = logits.values.iter().map(|x| f64::from((x * 4.0 - 20.0) as f32)).collect();
@@ -94,19 +113,24 @@ fn losses_and_their_gradients() {
                 let losses = known(&vec![-1.0; all], &[all], DType::F32).tensor;
                 let dlogits = known(&vec![-1.0; (tokens + 1) * row], &[tokens + 1, row], dtype).tensor;
                 let part = Part { tokens, first_token: before, first_row: 1, gain: 4.0 };
-                losses_and_gradients(&logits.tensor, &on_device, &losses, &dlogits, vocab, part);
+                losses_and_gradients(&logits.tensor, &on_device, (&losses, &dlogits), vocab, form, part);
                 let (mut expected_losses, mut expected) = (vec![-1.0; before], vec![-1.0; row]);
-                for (values, label) in values.chunks(row).zip(&labels[before..]) {
+                for (products, label) in values.chunks(row).zip(&labels[before..]) {
+                    let (values, slopes) = logits_at(products, form);
                     let top = values[..vocab].iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     let lse = top + values[..vocab].iter().map(|x| (x - top).exp()).sum::<f64>().ln();
                     expected_losses.push(if *label < 0 { 0.0 } else { lse - values[*label as usize] });
                     for (entry, x) in values.iter().enumerate() {
                         let hit = f64::from(u8::from(*label == entry as i32));
                         let counts = *label >= 0 && entry < vocab;
-                        expected.push(if counts { 4.0 * ((x - lse).exp() - hit) } else { 0.0 });
+                        expected.push(if counts {
+                            4.0 * ((x - lse).exp() - hit) * slopes[entry]
+                        } else {
+                            0.0
+                        });
                     }
                 }
-                let name = format!("{vocab} entries as {dtype:?}");
+                let name = format!("{vocab} entries as {dtype:?}, {form:?}");
                 bench.compare_within(&format!("losses of {name}"), &losses, &expected_losses, 1e-5);
                 bench.compare_within(
                     &format!("gradients of {name}"),
@@ -123,12 +147,16 @@ fn losses_and_their_gradients() {
 #[ignore = "needs an NVIDIA GPU"]
 fn cross_entropy() {
     bench(|bench| {
-        for (tokens, vocab, chunk) in
-            [(1, 1, 1), (5, 10, 4), (3, 33, 33), (40, 1000, 256), (17, 5000, 1023), (6, 20_001, 8192)]
+        let sizes =
+            [(1, 1, 1), (5, 10, 4), (3, 33, 33), (40, 1000, 256), (17, 5000, 1023), (6, 20_001, 8192)];
+        for ((tokens, vocab, chunk), form) in
+            sizes.into_iter().flat_map(|size| FORMS.map(|form| (size, form)))
         {
-            let name = format!("cross entropy of {tokens} tokens, {vocab} entries by {chunk}");
+            let name = format!("cross entropy of {tokens} tokens, {vocab} entries by {chunk}, {form:?}");
             let logits = normal(&[tokens, vocab], DType::F32, 14);
-            let values: Vec<f64> = logits.values.iter().map(|x| f64::from((x * 5.0 - 40.0) as f32)).collect();
+            let products: Vec<f64> =
+                logits.values.iter().map(|x| f64::from((x * 5.0 - 40.0) as f32)).collect();
+            let (values, slopes) = logits_at(&products, form);
             // The edges of the chunks, entries between them, and ignored tokens.
             let labels: Vec<i32> = (0..tokens)
                 .map(|t| match t % 5 {
@@ -141,14 +169,16 @@ fn cross_entropy() {
                 .collect();
             let on_device = integers(&labels, &[tokens]);
             let part = |first: usize, last: usize| {
-                let columns: Vec<f64> =
-                    (0..tokens).flat_map(|t| values[t * vocab + first..t * vocab + last].to_vec()).collect();
+                let columns: Vec<f64> = (0..tokens)
+                    .flat_map(|t| products[t * vocab + first..t * vocab + last].to_vec())
+                    .collect();
                 known(&columns, &[tokens, last - first], DType::F32).tensor
             };
             let starts: Vec<usize> = (0..vocab).step_by(chunk).collect();
             let mut state = LossState::new(&on_device, tokens);
             for first in &starts {
-                observe_chunk(&part(*first, (first + chunk).min(vocab)), &on_device, *first, &mut state);
+                let part = part(*first, (first + chunk).min(vocab));
+                observe_chunk(&part, &on_device, *first, form, &mut state);
             }
             let (losses, lse) = token_losses(&state, &on_device);
             let expected_lse: Vec<f64> = values
@@ -171,11 +201,12 @@ fn cross_entropy() {
                     for entry in first..last {
                         let hit = f64::from(u8::from(labels[t] == entry as i32));
                         let p = (values[t * vocab + entry] - expected_lse[t]).exp();
-                        expected.push(if labels[t] < 0 { 0.0 } else { (p - hit) * 0.25 });
+                        let slope = slopes[t * vocab + entry];
+                        expected.push(if labels[t] < 0 { 0.0 } else { (p - hit) * 0.25 * slope });
                     }
                 }
                 for out in [DType::F32, DType::BF16] {
-                    let got = chunk_gradient(part(first, last), &lse, &on_device, first, &scale, out);
+                    let got = chunk_gradient(part(first, last), &lse, (&on_device, first), form, &scale, out);
                     let allowed = super::tolerance(out).max(2e-5);
                     bench.compare_within(&format!("{name}, gradient from {first}"), &got, &expected, allowed);
                 }

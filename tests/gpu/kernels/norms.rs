@@ -2,14 +2,25 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
+use runner::ops::norm::Terms;
 use runner::ops::norm::cuda::{norm, norm_backward};
 
 use super::bench;
 use super::data::{Known, known, normal};
 
 /// Rows and columns: rows of one plane and of several, with and without vectors.
-const SHAPES: [[usize; 2]; 8] =
-    [[1, 1], [1, 64], [7, 33], [300, 128], [70, 514], [33, 2047], [9, 4096], [3, 20000]];
+const SHAPES: [[usize; 2]; 10] = [
+    [1, 1],
+    [1, 64],
+    [7, 33],
+    [300, 128],
+    [4099, 80],
+    [1537, 256],
+    [70, 514],
+    [33, 2047],
+    [9, 4096],
+    [3, 20000],
+];
 /// Types of x, weight, y and g.
 const TYPES: [[DType; 4]; 4] = [
     [DType::F32, DType::F32, DType::F32, DType::F32],
@@ -26,10 +37,16 @@ struct Case {
     g: Known,
     /// What dx is added to, in every second case.
     earlier: Option<Known>,
+    /// In every third case.
+    plus_one: bool,
     out: DType,
 }
 
 impl Case {
+    fn terms(&self) -> Terms {
+        Terms { epsilon: EPS, plus_one: self.plus_one }
+    }
+
     fn earlier(&self) -> Option<&CubeTensor> {
         self.earlier.as_ref().map(|earlier| &earlier.tensor)
     }
@@ -48,6 +65,7 @@ fn cases(kind: &str) -> Vec<Case> {
                 weight: normal(&[width], weight, 2),
                 g: normal(&[tokens, width], g, 3),
                 earlier: (cases.len() % 2 == 1).then(|| normal(&[tokens, width], x, 5)),
+                plus_one: cases.len() % 3 == 0,
                 out,
             });
         }
@@ -58,7 +76,8 @@ fn cases(kind: &str) -> Vec<Case> {
 /// y, dx, dweight, dbias in f64, without a mean when there is no bias.
 fn reference(case: &Case, bias: Option<&[f64]>) -> [Vec<f64>; 6] {
     let width = case.weight.values.len();
-    let weight = &case.weight.values;
+    let one = f64::from(u8::from(case.plus_one));
+    let weight: Vec<f64> = case.weight.values.iter().map(|weight| weight + one).collect();
     let [mut y, mut dx, mut means, mut rstds] = std::array::from_fn(|_| Vec::new());
     let (mut dweight, mut dbias) = (vec![0.0; width], vec![0.0; width]);
     for (x, g) in case.x.values.chunks(width).zip(case.g.values.chunks(width)) {
@@ -67,7 +86,7 @@ fn reference(case: &Case, bias: Option<&[f64]>) -> [Vec<f64>; 6] {
         let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
         let rstd = 1.0 / (variance + EPS).sqrt();
         let normal: Vec<f64> = x.iter().map(|x| (x - mean) * rstd).collect();
-        let upstream: Vec<f64> = g.iter().zip(weight).map(|(g, w)| g * w).collect();
+        let upstream: Vec<f64> = g.iter().zip(&weight).map(|(g, w)| g * w).collect();
         let along = normal.iter().zip(&upstream).map(|(a, b)| a * b).sum::<f64>() / n;
         let level = bias.map_or(0.0, |_| upstream.iter().sum::<f64>() / n);
         for i in 0..width {
@@ -94,14 +113,13 @@ fn rms() {
     bench(|bench| {
         for case in cases("rms_norm") {
             let [y, dx, dweight, _, _, rstd] = reference(&case, None);
-            let (got, _, got_rstd) = norm(&case.x.tensor, &case.weight.tensor, None, EPS as f32, case.out);
+            let (got, _, got_rstd) = norm(&case.x.tensor, &case.weight.tensor, None, case.terms(), case.out);
             bench.compare(&format!("{} y", case.name), &got, &y);
             bench.compare(&format!("{} rstd", case.name), &got_rstd, &rstd);
             let (got, parts) = norm_backward(
                 &case.x.tensor,
-                &case.weight.tensor,
-                None,
-                &got_rstd,
+                (&case.weight.tensor, case.plus_one),
+                (None, &got_rstd),
                 &case.g.tensor,
                 case.earlier(),
             );
@@ -123,7 +141,7 @@ fn layer() {
             let bias = normal(&[width], case.weight.tensor.dtype, 4);
             let [y, dx, dweight, dbias, mean, rstd] = reference(&case, Some(&bias.values));
             let (got, got_mean, got_rstd) =
-                norm(&case.x.tensor, &case.weight.tensor, Some(&bias.tensor), EPS as f32, case.out);
+                norm(&case.x.tensor, &case.weight.tensor, Some(&bias.tensor), case.terms(), case.out);
             let got_mean = got_mean.expect("a bias has a mean");
             let allowed = super::tolerance(got.dtype).max(1e-5);
             bench.compare_within(&format!("{} y", case.name), &got, &y, allowed);
@@ -131,9 +149,8 @@ fn layer() {
             bench.compare_within(&format!("{} rstd", case.name), &got_rstd, &rstd, 1e-5);
             let (got, parts) = norm_backward(
                 &case.x.tensor,
-                &case.weight.tensor,
-                Some(&got_mean),
-                &got_rstd,
+                (&case.weight.tensor, case.plus_one),
+                (Some(&got_mean), &got_rstd),
                 &case.g.tensor,
                 case.earlier(),
             );

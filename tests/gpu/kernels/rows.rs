@@ -1,9 +1,10 @@
-//! Conversions and sums, GELU, and the embedding.
+//! Conversions and sums, activations, and the embedding.
 
 use burn::tensor::DType;
+use runner::ops::activation::cuda as kernel;
+use runner::ops::activation::{Activation, formula};
 use runner::ops::backend::uncube;
 use runner::ops::embedding::cuda::{DevicePlan, ScatterPlan, gather, scatter};
-use runner::ops::gelu::cuda as kernel;
 use runner::ops::kernels::columns::column_sums;
 use runner::ops::kernels::elementwise::{add, cast};
 use runner::ops::largest;
@@ -60,35 +61,27 @@ fn the_largest_of_each_row() {
     });
 }
 
-/// GELU and its derivative.
-fn gelu_at(x: f64) -> (f64, f64) {
-    let slope = (2.0 / std::f64::consts::PI).sqrt();
-    let t = (slope * (x + 0.044715 * x * x * x)).tanh();
-    let inner = slope * (1.0 + 3.0 * 0.044715 * x * x);
-    (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
-}
-
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn gelu() {
+fn activations() {
     bench(|bench| {
-        for n in SIZES {
+        for (n, by) in SIZES.into_iter().flat_map(|n| Activation::ALL.map(|by| (n, by))) {
             for (x, g) in [
                 (DType::F32, DType::F32),
                 (DType::BF16, DType::BF16),
                 (DType::BF16, DType::F32),
                 (DType::F16, DType::F16),
             ] {
-                let name = format!("gelu {n} {x:?} {g:?}");
+                let name = format!("{by:?} {n} {x:?} {g:?}");
                 let (x, g) = (normal(&[n], x, 17), normal(&[n], g, 18));
-                let expected: Vec<f64> = x.values.iter().map(|x| gelu_at(*x).0).collect();
-                bench.compare(&name, &kernel::gelu(x.tensor.clone()), &expected);
+                let expected: Vec<f64> = x.values.iter().map(|x| formula(by, *x).0).collect();
+                bench.compare(&name, &kernel::activate(x.tensor.clone(), by), &expected);
                 let expected: Vec<f64> =
-                    x.values.iter().zip(&g.values).map(|(x, g)| g * gelu_at(*x).1).collect();
-                let got = kernel::gelu_backward(&x.tensor, g.tensor.clone());
+                    x.values.iter().zip(&g.values).map(|(x, g)| g * formula(by, *x).1).collect();
+                let got = kernel::activate_backward(&x.tensor, g.tensor.clone(), by);
                 bench.compare(&format!("{name} backward"), &got, &expected);
                 drop(got);
-                let got = kernel::gelu_backward(&x.tensor, g.tensor);
+                let got = kernel::activate_backward(&x.tensor, g.tensor, by);
                 bench.compare(&format!("{name} backward in place"), &got, &expected);
             }
         }
@@ -106,6 +99,7 @@ fn sums_of_columns() {
                 (DType::BF16, DType::F32),
                 (DType::F16, DType::F16),
             ] {
+                let by = Activation::ALL[rows % 4];
                 let name = format!("[{rows}, {width}] {x:?} {g:?}");
                 let (x, g) = (normal(&[rows, width], x, 19), normal(&[rows, width], g, 20));
                 let sums = |values: &[f64]| -> Vec<f64> {
@@ -114,9 +108,9 @@ fn sums_of_columns() {
                 let got = column_sums(&x.tensor, DType::F32);
                 bench.compare_within(&format!("sums of columns {name}"), &got, &sums(&x.values), 1e-5);
                 let expected: Vec<f64> =
-                    x.values.iter().zip(&g.values).map(|(x, g)| g * gelu_at(*x).1).collect();
-                let (dx, got) = kernel::gelu_backward_and_sums(&x.tensor, g.tensor, DType::F32);
-                bench.compare(&format!("gelu backward with sums {name}"), &dx, &expected);
+                    x.values.iter().zip(&g.values).map(|(x, g)| g * formula(by, *x).1).collect();
+                let (dx, got) = kernel::activate_backward_and_sums(&x.tensor, g.tensor, by, DType::F32);
+                bench.compare(&format!("{by:?} backward with sums {name}"), &dx, &expected);
                 let expected = sums(&download(&dx));
                 bench.compare_within(&format!("its sums {name}"), &got, &expected, 1e-5);
             }

@@ -1,4 +1,4 @@
-//! The element-wise parts of SwiGLU on the CPU: one pass over memory on all cores, in place; in fp32 by the kernels of the
+//! The element-wise parts of a gated MLP on the CPU: one pass over memory on all cores, in place; in fp32 by the kernels of the
 //! crate `cpu-kernels`.
 //!
 //! Composed of single operators, backward makes eleven passes and several temporaries.
@@ -6,10 +6,11 @@
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Element, bf16, f16};
 use burn_flex::FlexTensor;
-use cpu_kernels::{elementwise, filled};
-use num_traits::{Float, One};
+use cpu_kernels::{filled, gate as kernels};
+use num_traits::Float;
 use rayon::prelude::*;
 
+use crate::ops::activation::{Activation, formula};
 use crate::ops::slices::{contiguous, from_numbers, numbers};
 
 /// Elements that a thread takes at a time: three arrays of 16 KiB, which its L1 cache about holds.
@@ -46,76 +47,76 @@ macro_rules! by_dtype {
             DType::F64 => $function::<f64>($($argument),*),
             DType::F16 => $function::<f16>($($argument),*),
             DType::BF16 => $function::<bf16>($($argument),*),
-            other => panic!("swiglu: {other:?} is not a float type of the CPU backend"),
+            other => panic!("a gate: {other:?} is not a float type of the CPU backend"),
         }
     };
 }
 
-/// s = SiLU(a) and h = s ⊙ b.
-pub fn forward_with_silu(a: FlexTensor, b: FlexTensor) -> [FlexTensor; 2] {
+/// s = f(a) and h = s ⊙ b.
+pub fn forward_activated(a: FlexTensor, b: FlexTensor, activation: Activation) -> [FlexTensor; 2] {
     if a.dtype() == DType::F32 {
         let (shape, a, b) = (a.shape(), contiguous(a), contiguous(b));
         let (length, mut h) = (shape.num_elements(), Vec::new());
         // SAFETY: the kernel writes every element of both.
         let s = unsafe {
             filled(length, |s| {
-                h = filled(length, |h| elementwise::silu_and_gate(numbers(&a), numbers(&b), s, h))
+                let both = [numbers(&a), numbers(&b)];
+                h = filled(length, |h| kernels::activate_and_gate(activation, both, s, h))
             })
         };
         return [s, h].map(|numbers| from_numbers(numbers, shape.clone()));
     }
     // h is rounded once, as without s and as backward makes it.
-    let h = by_dtype!(a.dtype(), gate(a.clone(), b));
-    [by_dtype!(a.dtype(), silu_of(a)), h]
+    let h = by_dtype!(a.dtype(), gate(a.clone(), b, activation));
+    [by_dtype!(a.dtype(), activated(a, activation)), h]
 }
 
 /// h in the place of a, where `a` is not shared.
-pub fn forward(a: FlexTensor, b: FlexTensor) -> FlexTensor {
+pub fn forward(a: FlexTensor, b: FlexTensor, activation: Activation) -> FlexTensor {
     if a.dtype() == DType::F32 {
         let (mut a, b) = (contiguous(a), contiguous(b));
-        elementwise::gate(a.storage_mut(), numbers(&b));
+        kernels::gate(activation, a.storage_mut(), numbers(&b));
         return a;
     }
-    by_dtype!(a.dtype(), gate(a, b))
+    by_dtype!(a.dtype(), gate(a, b, activation))
 }
 
 /// da in the place of a, db in that of b, h in that of dh.
-pub fn backward(a: FlexTensor, b: FlexTensor, dh: FlexTensor) -> [FlexTensor; 3] {
+pub fn backward(a: FlexTensor, b: FlexTensor, dh: FlexTensor, activation: Activation) -> [FlexTensor; 3] {
     if a.dtype() == DType::F32 {
         let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
-        elementwise::gate_backward(a.storage_mut(), b.storage_mut(), dh.storage_mut());
+        kernels::gate_backward(activation, a.storage_mut(), b.storage_mut(), dh.storage_mut());
         return [a, b, dh];
     }
-    by_dtype!(a.dtype(), gate_backward(a, b, dh))
+    by_dtype!(a.dtype(), gate_backward(a, b, dh, activation))
 }
 
-fn sigmoid<F: Float>(a: F) -> F {
-    F::one() / (F::one() + (-a).exp())
-}
-
-fn silu_of<E: Stored>(a: FlexTensor) -> FlexTensor {
+fn activated<E: Stored>(a: FlexTensor, activation: Activation) -> FlexTensor {
     let mut a = contiguous(a);
     a.storage_mut::<E>().par_chunks_mut(CHUNK).for_each(|a| {
         for a in a {
-            let wide = a.widen();
-            *a = E::narrow(wide * sigmoid(wide));
+            *a = E::narrow(formula(activation, a.widen()).0);
         }
     });
     a
 }
 
-fn gate<E: Stored>(a: FlexTensor, b: FlexTensor) -> FlexTensor {
+fn gate<E: Stored>(a: FlexTensor, b: FlexTensor, activation: Activation) -> FlexTensor {
     let (mut a, b) = (contiguous(a), contiguous(b));
     a.storage_mut::<E>().par_chunks_mut(CHUNK).zip(b.storage::<E>().par_chunks(CHUNK)).for_each(|(a, b)| {
         for (a, b) in a.iter_mut().zip(b) {
-            let wide = a.widen();
-            *a = E::narrow(wide * sigmoid(wide) * b.widen());
+            *a = E::narrow(formula(activation, a.widen()).0 * b.widen());
         }
     });
     a
 }
 
-fn gate_backward<E: Stored>(a: FlexTensor, b: FlexTensor, dh: FlexTensor) -> [FlexTensor; 3] {
+fn gate_backward<E: Stored>(
+    a: FlexTensor,
+    b: FlexTensor,
+    dh: FlexTensor,
+    activation: Activation,
+) -> [FlexTensor; 3] {
     let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
     let chunks = a
         .storage_mut::<E>()
@@ -125,9 +126,8 @@ fn gate_backward<E: Stored>(a: FlexTensor, b: FlexTensor, dh: FlexTensor) -> [Fl
     chunks.for_each(|((a, b), dh)| {
         for ((a, b), dh) in a.iter_mut().zip(b).zip(dh) {
             let (wide_a, wide_b, wide_dh) = (a.widen(), b.widen(), dh.widen());
-            let sigma = sigmoid(wide_a);
-            let s = wide_a * sigma;
-            *a = E::narrow(wide_dh * wide_b * (sigma + s * (E::Wide::one() - sigma)));
+            let (s, slope) = formula(activation, wide_a);
+            *a = E::narrow(wide_dh * wide_b * slope);
             *b = E::narrow(wide_dh * s);
             *dh = E::narrow(s * wide_b);
         }

@@ -1,22 +1,23 @@
-//! The element-wise part of SwiGLU as an operator of its own, h = SiLU(a) ⊙ b, for networks whose products have
+//! The element-wise part of a gated MLP as an operator of its own, h = f(a) ⊙ b, for networks whose products have
 //! adapters. The derivation is in the parent module. Kept for backward: a and b.
 
 use burn::tensor::Tensor;
 
 use super::gate::{gate, gate_backward};
+use crate::ops::activation::Activation;
 use crate::ops::cost::{Cost, Moment, Setting};
 use crate::ops::function::custom;
 use crate::ops::name::OperatorName;
 use crate::ops::narrow;
 
 /// h [tokens, intermediate] in the type of a and b, which are of this shape too.
-pub fn gated(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+pub fn gated(a: Tensor<2>, b: Tensor<2>, activation: Activation) -> Tensor<2> {
     custom(OperatorName::Swiglu, [a, b].map(Tensor::into_dispatch), |inputs| {
         let [a, b] = inputs.map(Tensor::<2>::from_dispatch);
-        let h = gate(a.clone(), b.clone());
+        let h = gate(a.clone(), b.clone(), activation);
         (h, move |g: Tensor<2>, [want_a, want_b]| {
             let dtype = a.dtype();
-            let [da, db, _] = gate_backward(a, b, narrow(g, dtype));
+            let [da, db, _] = gate_backward(a, b, narrow(g, dtype), activation);
             [want_a.then(|| da.into_dispatch()), want_b.then(|| db.into_dispatch())]
         })
     })

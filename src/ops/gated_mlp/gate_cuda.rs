@@ -1,4 +1,4 @@
-//! The element-wise parts of SwiGLU on CUDA: one kernel forward, one backward, in place.
+//! The element-wise parts of a gated MLP on CUDA: one kernel forward, one backward, in place.
 //!
 //! Each reads and writes every element once, so it takes the time of the memory traffic: NI
 //! elements three times forward, six times backward. The arithmetic is fp32 in the registers
@@ -7,45 +7,42 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use crate::ops::activation::Activation;
+use crate::ops::activation::cuda::{value, with_slope};
 use crate::ops::kernels::launch::{buffer, elementwise, expect, float, like, over, vector, writable};
 
-/// σ(x)
-#[cube]
-fn sigmoid<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
-    let one = Vector::new(1.0f32);
-    one / (one + (-x).exp())
-}
-
-/// h = SiLU(a) ⊙ b
+/// h = f(a) ⊙ b
 #[cube(launch_unchecked)]
 fn gate<F: Float, N: Size>(
     a: &[Vector<F, N>],
     b: &[Vector<F, N>],
     h: &mut [Vector<F, N>],
+    #[comptime] activation: Activation,
     #[define(F)] _type: ElemType,
 ) {
     if ABSOLUTE_POS < h.len() {
         let x = Vector::<f32, N>::cast_from(a[ABSOLUTE_POS]);
         let y = Vector::<f32, N>::cast_from(b[ABSOLUTE_POS]);
-        h[ABSOLUTE_POS] = Vector::cast_from(x * sigmoid::<N>(x) * y);
+        h[ABSOLUTE_POS] = Vector::cast_from(value::<N>(x, activation) * y);
     }
 }
 
-/// s = SiLU(a), h = s ⊙ b
+/// s = f(a), h = s ⊙ b
 #[cube(launch_unchecked)]
-fn silu_and_gate<F: Float, N: Size>(
+fn activate_and_gate<F: Float, N: Size>(
     a: &[Vector<F, N>],
     b: &[Vector<F, N>],
     s: &mut [Vector<F, N>],
     h: &mut [Vector<F, N>],
+    #[comptime] activation: Activation,
     #[define(F)] _type: ElemType,
 ) {
     if ABSOLUTE_POS < h.len() {
         let x = Vector::<f32, N>::cast_from(a[ABSOLUTE_POS]);
         let y = Vector::<f32, N>::cast_from(b[ABSOLUTE_POS]);
-        let silu = x * sigmoid::<N>(x);
-        s[ABSOLUTE_POS] = Vector::cast_from(silu);
-        h[ABSOLUTE_POS] = Vector::cast_from(silu * y);
+        let activated = value::<N>(x, activation);
+        s[ABSOLUTE_POS] = Vector::cast_from(activated);
+        h[ABSOLUTE_POS] = Vector::cast_from(activated * y);
     }
 }
 
@@ -55,18 +52,17 @@ fn gate_backward<F: Float, N: Size>(
     a: &mut [Vector<F, N>],
     b: &mut [Vector<F, N>],
     dh: &mut [Vector<F, N>],
+    #[comptime] activation: Activation,
     #[define(F)] _type: ElemType,
 ) {
     if ABSOLUTE_POS < dh.len() {
         let x = Vector::<f32, N>::cast_from(a[ABSOLUTE_POS]);
         let y = Vector::<f32, N>::cast_from(b[ABSOLUTE_POS]);
         let g = Vector::<f32, N>::cast_from(dh[ABSOLUTE_POS]);
-        let sigma = sigmoid::<N>(x);
-        let silu = x * sigma;
-        let derivative = sigma + silu * (Vector::new(1.0f32) - sigma);
-        a[ABSOLUTE_POS] = Vector::cast_from(g * y * derivative);
-        b[ABSOLUTE_POS] = Vector::cast_from(g * silu);
-        dh[ABSOLUTE_POS] = Vector::cast_from(silu * y);
+        let (activated, slope) = with_slope::<N>(x, activation);
+        a[ABSOLUTE_POS] = Vector::cast_from(g * y * slope);
+        b[ABSOLUTE_POS] = Vector::cast_from(g * activated);
+        dh[ABSOLUTE_POS] = Vector::cast_from(activated * y);
     }
 }
 
@@ -75,31 +71,32 @@ fn vector_over<const K: usize>(tensors: [&CubeTensor; K]) -> (usize, ElemType) {
     let first = tensors[0];
     let elements = first.meta.num_elements();
     for tensor in tensors {
-        expect(tensor, first.dtype, elements, "an operand of SwiGLU's gate");
+        expect(tensor, first.dtype, elements, "an operand of the gate");
     }
     (vector(first.dtype, &[elements]), float(first.dtype))
 }
 
 /// h, in the place of a where nobody else holds it.
-pub fn forward(a: CubeTensor, b: CubeTensor) -> CubeTensor {
+pub fn forward(a: CubeTensor, b: CubeTensor, activation: Activation) -> CubeTensor {
     let (vector, element) = vector_over([&a, &b]);
     let (h, to) = over(&a, 0, a.dtype);
-    elementwise!(gate, &a, vector, buffer(&a), buffer(&b), to, element);
+    elementwise!(gate, &a, vector, buffer(&a), buffer(&b), to, activation, element);
     h
 }
 
 /// s and h.
-pub fn forward_with_silu(a: &CubeTensor, b: &CubeTensor) -> [CubeTensor; 2] {
+pub fn forward_activated(a: &CubeTensor, b: &CubeTensor, activation: Activation) -> [CubeTensor; 2] {
     let (vector, element) = vector_over([a, b]);
     let (s, h) = (like(a, a.dtype), like(a, a.dtype));
-    elementwise!(silu_and_gate, a, vector, buffer(a), buffer(b), buffer(&s), buffer(&h), element);
+    let [to_s, to_h] = [&s, &h].map(buffer);
+    elementwise!(activate_and_gate, a, vector, buffer(a), buffer(b), to_s, to_h, activation, element);
     [s, h]
 }
 
 /// da, db and h, in the memory of a, b and dh where nobody else holds them.
-pub fn backward(a: CubeTensor, b: CubeTensor, dh: CubeTensor) -> [CubeTensor; 3] {
+pub fn backward(a: CubeTensor, b: CubeTensor, dh: CubeTensor, activation: Activation) -> [CubeTensor; 3] {
     let [a, b, dh] = [a, b, dh].map(writable);
     let (vector, element) = vector_over([&a, &b, &dh]);
-    elementwise!(gate_backward, &a, vector, buffer(&a), buffer(&b), buffer(&dh), element);
+    elementwise!(gate_backward, &a, vector, buffer(&a), buffer(&b), buffer(&dh), activation, element);
     [a, b, dh]
 }

@@ -5,25 +5,22 @@ use burn::tensor::{DType, Device, Distribution, Tensor};
 use super::*;
 use crate::common::Compute;
 use crate::device::drawing;
+use crate::ops::activation::formula;
 use crate::ops::product::Fp32Math;
 use crate::verify::Kind;
 use crate::verify::{Check, Tolerance, tolerance};
 
 /// In the dtype of x.
-fn run(
-    x: Tensor<2>,
-    w: Tensor<2>,
-    v: Tensor<2>,
-    u: Tensor<2>,
-    level: Level,
-    operator: Operator,
-) -> Tensor<2> {
+fn run(inputs: [Tensor<2>; 4], activation: Activation, level: Level, operator: Operator) -> Tensor<2> {
+    let [x, weights @ ..] = inputs;
     let arithmetic = Arithmetic { dtype: x.dtype(), math: Fp32Math::Exact };
-    swiglu(x, w, v, u, WeightLayout::InOut, level, operator, arithmetic)
+    GatedMlp { activation, ..GatedMlp::swiglu(WeightLayout::InOut, level, arithmetic) }
+        .forward(x, weights, operator)
 }
 
 /// x, W, V, U and the gradient of y.
 struct Case {
+    activation: Activation,
     inputs: [Tensor<2>; 4],
     grad_y: Tensor<2>,
 }
@@ -38,9 +35,14 @@ impl Case {
         };
         let by = |rows: usize| 1.0 / (rows as f64).sqrt();
         Self {
+            activation: Activation::Silu,
             inputs: [draw(n, h, 1.0), draw(h, i, by(h)), draw(h, i, by(h)), draw(i, h, by(i))],
             grad_y: draw(n, h, 1.0),
         }
+    }
+
+    fn with(self, activation: Activation) -> Self {
+        Self { activation, ..self }
     }
 
     /// The same values in another dtype.
@@ -48,17 +50,21 @@ impl Case {
         let cast = |t: &Tensor<2>| {
             Tensor::<2>::from_data(t.to_data().convert_dtype(dtype), (&Device::flex(), dtype))
         };
-        Self { inputs: self.inputs.each_ref().map(cast), grad_y: cast(&self.grad_y) }
+        Self {
+            activation: self.activation,
+            inputs: self.inputs.each_ref().map(cast),
+            grad_y: cast(&self.grad_y),
+        }
     }
 
     /// y, dx, dW, dV, dU.
     fn run(&self, level: Level, operator: Operator) -> Vec<Vec<f64>> {
-        let [x, w, v, u] = self.inputs.each_ref().map(|t| t.clone().autodiff().require_grad());
-        let y = run(x.clone(), w.clone(), v.clone(), u.clone(), level, operator);
+        let inputs = self.inputs.each_ref().map(|t| t.clone().autodiff().require_grad());
+        let y = run(inputs.clone(), self.activation, level, operator);
         let mut out = vec![values(y.clone().inner())];
         let grad_y = self.grad_y.clone().autodiff();
         let mut gradients = (y * grad_y).sum().backward();
-        for t in [x, w, v, u] {
+        for t in inputs {
             out.push(values(t.grad_remove(&mut gradients).expect("every input requires a gradient")));
         }
         out
@@ -84,7 +90,7 @@ fn assert_all_pass(checks: &[Check]) {
     assert!(checks.iter().all(Check::passes), "{checks:#?}");
 }
 
-/// SwiGLU and its gradients in f64 by loops over the definition, no tensor library involved.
+/// A gated MLP and its gradients in f64 by loops over the definition, no tensor library involved.
 fn by_definition(case: &Case, [n, h, i]: [usize; 3]) -> Vec<Vec<f64>> {
     let [x, w, v, u] = case.inputs.each_ref().map(|t| values(t.clone()));
     let g = values(case.grad_y.clone());
@@ -94,11 +100,10 @@ fn by_definition(case: &Case, [n, h, i]: [usize; 3]) -> Vec<Vec<f64>> {
         for j in 0..i {
             let a: f64 = (0..h).map(|k| x[t * h + k] * w[k * i + j]).sum();
             let b: f64 = (0..h).map(|k| x[t * h + k] * v[k * i + j]).sum();
-            let sigma = 1.0 / (1.0 + (-a).exp());
-            let s = a * sigma;
+            let (s, slope) = formula(case.activation, a);
             let dh: f64 = (0..h).map(|k| g[t * h + k] * u[j * h + k]).sum();
             let db = dh * s;
-            let da = dh * b * (sigma + s * (1.0 - sigma));
+            let da = dh * b * slope;
             for k in 0..h {
                 y[t * h + k] += s * b * u[j * h + k];
                 du[j * h + k] += s * b * g[t * h + k];
@@ -114,16 +119,19 @@ fn by_definition(case: &Case, [n, h, i]: [usize; 3]) -> Vec<Vec<f64>> {
 /// Level 1 makes a and b again by the same products, and a forward that no gradient follows keeps nothing.
 #[test]
 fn levels_and_a_forward_alone_give_the_same_bits() {
-    for dtype in [DType::F32, DType::F16, DType::BF16] {
-        let case = Case::random([37, 24, 56], DType::F32).cast(dtype);
+    let types = [DType::F32, DType::F16, DType::BF16];
+    for (dtype, activation) in
+        types.into_iter().flat_map(|t| Activation::ALL.map(|activation| (t, activation)))
+    {
+        let case = Case::random([37, 24, 56], DType::F32).cast(dtype).with(activation);
         let levels = [Level::Keep, Level::Elementwise, Level::Full];
         let [first, others @ ..] = levels.map(|level| case.run(level, Operator::Custom));
         for other in others {
             assert_eq!(first, other, "{dtype:?}");
         }
         for level in levels {
-            let [x, w, v, u] = case.inputs.clone();
-            assert_eq!(values(run(x, w, v, u, level, Operator::Custom)), first[0], "{level:?} {dtype:?}");
+            let y = run(case.inputs.clone(), case.activation, level, Operator::Custom);
+            assert_eq!(values(y), first[0], "{level:?} {dtype:?}");
         }
     }
 }
@@ -131,21 +139,25 @@ fn levels_and_a_forward_alone_give_the_same_bits() {
 #[test]
 fn every_level_equals_the_definition_in_f64() {
     let shape = [7, 12, 20];
-    let case = Case::random(shape, DType::F64);
-    let reference = by_definition(&case, shape);
-    for level in Level::ALL {
+    for activation in Activation::ALL {
+        let case = Case::random(shape, DType::F64).with(activation);
+        let reference = by_definition(&case, shape);
         let allowed = |_| Tolerance { absolute: 1e-12, of_largest: 0.0, relative: 1e-13 };
-        assert_all_pass(&checks(&case.run(level, Operator::Custom), &reference, allowed));
+        for level in Level::ALL {
+            assert_all_pass(&checks(&case.run(level, Operator::Custom), &reference, allowed));
+        }
+        assert_all_pass(&checks(&case.run(Level::Keep, Operator::Plain), &reference, allowed));
     }
 }
 
 #[test]
 fn every_precision_is_within_its_tolerance_of_f64() {
-    for (compute, dtype) in
-        [(Compute::Fp32, DType::F32), (Compute::Fp16, DType::F16), (Compute::Bf16, DType::BF16)]
+    let types = [(Compute::Fp32, DType::F32), (Compute::Fp16, DType::F16), (Compute::Bf16, DType::BF16)];
+    for ((compute, dtype), activation) in
+        types.into_iter().flat_map(|t| Activation::ALL.map(|activation| (t, activation)))
     {
         // Drawn in the low precision, so that the reference starts from the same values.
-        let case = Case::random([64, 96, 160], dtype);
+        let case = Case::random([64, 96, 160], dtype).with(activation);
         let reference = case.cast(DType::F64).run(Level::Keep, Operator::Plain);
         for level in Level::ALL {
             let ours = case.run(level, Operator::Custom);
@@ -203,8 +215,7 @@ fn gradients_equal_finite_differences() {
                 let data = burn::tensor::TensorData::new(shifted, shape.clone());
                 let mut inputs = case.inputs.clone();
                 inputs[input] = Tensor::from_data(data, (&Device::flex(), DType::F64));
-                let [x, w, v, u] = inputs;
-                let y = run(x, w, v, u, Level::Full, Operator::Custom);
+                let y = run(inputs, case.activation, Level::Full, Operator::Custom);
                 (y * case.grad_y.clone()).sum().into_scalar::<f64>()
             };
             let difference = (loss(1.0) - loss(-1.0)) / (2.0 * epsilon);
@@ -225,7 +236,7 @@ fn frozen_weights_leave_the_other_gradients_unchanged() {
     let all = case.run(Level::Full, Operator::Custom);
     let [x, w, v, u] = case.inputs.clone();
     let x = x.autodiff().require_grad();
-    let y = run(x.clone(), w, v, u, Level::Full, Operator::Custom);
+    let y = run([x.clone(), w, v, u], case.activation, Level::Full, Operator::Custom);
     let mut gradients = (y * case.grad_y.clone().autodiff()).sum().backward();
     let dx = values(x.grad_remove(&mut gradients).expect("x requires a gradient"));
     assert_eq!(dx, all[1]);
@@ -236,5 +247,5 @@ fn frozen_weights_leave_the_other_gradients_unchanged() {
 fn mixed_dtypes_are_refused() {
     let [x, w, v, u] = Case::random([2, 4, 6], DType::F32).inputs;
     let w = w.cast(burn::tensor::FloatDType::F16);
-    run(x, w, v, u, Level::Keep, Operator::Custom);
+    run([x, w, v, u], Activation::Silu, Level::Keep, Operator::Custom);
 }

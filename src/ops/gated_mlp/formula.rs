@@ -1,11 +1,12 @@
-//! [`Call`]: SwiGLU forward and backward outside of the graph, with temporaries freed as early as the formula
+//! [`Call`]: the gated MLP forward and backward outside of the graph, with temporaries freed as early as the formula
 //! allows. Names follow the derivation in the parent module.
 
 use burn::tensor::{DType, Tensor};
 
-use super::gate::{gate, gate_backward, silu_and_gate};
+use super::GatedMlp;
+use super::gate::{activate_and_gate, gate, gate_backward};
 use crate::ops::Level;
-use crate::ops::dense::{Arithmetic, WeightLayout};
+use crate::ops::dense::Arithmetic;
 use crate::ops::product::{plain, product, product_add, product_bias};
 
 /// What forward keeps for backward.
@@ -16,38 +17,35 @@ pub struct Call {
     weights: [Tensor<2>; 3],
     /// At level 0 a, b and s, at level 0.5 a and b, at level 1 none.
     kept: Vec<Tensor<2>>,
-    layout: WeightLayout,
-    arithmetic: Arithmetic,
+    form: GatedMlp,
 }
 
 impl Call {
-    /// y, added to a tensor where there is one, and what `level` keeps, from x and W, V and U in the compute type.
+    /// y, added to a tensor where there is one, and what the level keeps, from x and W, V and U in the compute type.
     pub fn forward(
         x: Tensor<2>,
         weights: [Tensor<2>; 3],
-        layout: WeightLayout,
-        level: Level,
-        arithmetic: Arithmetic,
+        form: GatedMlp,
         onto: Option<Tensor<2>>,
     ) -> (Tensor<2>, Self) {
-        let Arithmetic { dtype, math } = arithmetic;
+        let GatedMlp { activation, layout, level, arithmetic: Arithmetic { dtype, math } } = form;
         let times =
             |x: Tensor<2>, weight: &Tensor<2>| product(plain(x), layout.weight(weight.clone()), dtype, math);
         let [w, v, u] = &weights;
         let (a, b) = (times(x.clone(), w), times(x.clone(), v));
         let (kept, h) = match level {
             Level::Keep => {
-                let [s, h] = silu_and_gate(a.clone(), b.clone());
+                let [s, h] = activate_and_gate(a.clone(), b.clone(), activation);
                 (vec![a, b, s], h)
             }
             Level::Elementwise => {
-                let h = gate(a.clone(), b.clone());
+                let h = gate(a.clone(), b.clone(), activation);
                 (vec![a, b], h)
             }
-            Level::Full => (vec![], gate(a, b)),
+            Level::Full => (vec![], gate(a, b, activation)),
         };
         let y = product_bias(plain(h), layout.weight(u.clone()), None, onto, dtype, math);
-        (y, Self { x: Some(x), weights, kept, layout, arithmetic })
+        (y, Self { x: Some(x), weights, kept, form })
     }
 
     /// The same for frozen W and V: x is kept where a and b are computed again.
@@ -62,7 +60,8 @@ impl Call {
         [want_x, want_w, want_v, want_u]: [bool; 4],
         weight_dtype: DType,
     ) -> [Option<Tensor<2>>; 4] {
-        let Self { x, weights: [w, v, u], kept, layout, arithmetic: Arithmetic { dtype, math } } = self;
+        let Self { x, weights: [w, v, u], kept, form } = self;
+        let GatedMlp { activation, layout, arithmetic: Arithmetic { dtype, math }, .. } = form;
         let product_of = |lhs, rhs| product(lhs, rhs, dtype, math);
         let mut kept = kept.into_iter();
         let (a, b, s) = match (kept.next(), kept.next()) {
@@ -76,7 +75,7 @@ impl Call {
         let dh = product_of(plain(g.clone()), layout.transposed(u));
         // The graph's node may still hold what was kept: s is freed before a, b and dh are copied.
         drop(s);
-        let [da, db, h] = gate_backward(a, b, dh);
+        let [da, db, h] = gate_backward(a, b, dh, activation);
 
         let of_weight = |x, g| {
             let (lhs, rhs) = layout.gradient(x, g);

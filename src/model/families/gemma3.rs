@@ -1,0 +1,73 @@
+//! Gemma 3 (Gemma Team 2025), the text model: Gemma 2's layers with a norm of each head's query and key, a window in five of
+//! six layers, and rotary positions of their own in these.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Family, gemma, gemma2, llama};
+use crate::keys::key::DefaultValue::Number;
+use crate::keys::{Key, Section};
+use crate::model::architecture::{Attention, Layer, QkNorm, Rope, with_windows};
+use crate::model::config::{ConfigFile, dimension, joined, with_default};
+
+const OWN: [Key; 19] =
+    with_default(joined(gemma2::KEYS, [dimension("rope_local_base_freq")]), "rope_theta", Number(1e6));
+
+pub const GEMMA3: Family = Family {
+    kind: "gemma3_text",
+    class: "Gemma3ForCausalLM",
+    presets: &[
+        ("gemma-3-270m", include_str!("presets/gemma-3-270m.json")),
+        ("gemma-3-1b", include_str!("presets/gemma-3-1b.json")),
+        ("gemma-3-4b", include_str!("presets/gemma-3-4b.json")),
+        ("gemma-3-12b", include_str!("presets/gemma-3-12b.json")),
+    ],
+    section: Section::of("model", "kind", &["gemma3_text"]).with(
+        "Gemma 2's layers with a norm of each head's query and key, a window in five of six layers, and rotary positions of \
+         their own in these.",
+        &OWN,
+    ),
+    activation: ("hidden_activation", "gelu_pytorch_tanh"),
+    read: |file, written| {
+        file.by_default(written, &[("head_dim", 256), ("num_key_value_heads", 4), ("sliding_window", 4096)]);
+        file.only("sliding_window_pattern", json!(6))?;
+        file.only("_sliding_window_pattern", json!(6))?;
+        // A table for each type of layer.
+        let tables = file.get("rope_parameters").and_then(Value::as_object);
+        let table = |kind: &str| tables.and_then(|tables| tables.get(kind)).and_then(Value::as_object);
+        if let Some(local) = table("sliding_attention") {
+            written.remove("rope_local_base_freq");
+            for (key, value) in local {
+                match key.as_str() {
+                    "rope_theta" => written.insert("rope_local_base_freq".into(), value.clone()),
+                    _ => {
+                        ConfigFile::refuse_unless(key, value, &json!("default"))?;
+                        None
+                    }
+                };
+            }
+        }
+        file.read_rope(&GEMMA3, table("full_attention"), written)
+    },
+    complete: |dimensions| llama::complete(dimensions, 131_072),
+    architecture: |of| {
+        let mut layer = gemma2::layer(of)?;
+        layer.attention.qk_norm = Some(QkNorm { names: ["q_norm", "k_norm"], norm: layer.norm, by_head: true });
+        let local = Rope::halves(of.head_dim(), of.rope_local_base_freq());
+        let mut layers = with_windows(&layer, of.windows(|layer| !(layer + 1).is_multiple_of(6))?);
+        let slides = Arc::new(Layer {
+            attention: Attention {
+                window: of.sliding_window,
+                rope: Some(local),
+                ..layer.attention.clone()
+            },
+            ..layer
+        });
+        layers.iter_mut().filter(|layer| layer.attention.window.is_some()).for_each(|layer| *layer = slides.clone());
+        let mut architecture = gemma::around(of, layers);
+        architecture.head.logits.soft_cap = of.final_logit_softcapping;
+        Ok(architecture)
+    },
+    ..gemma2::GEMMA2
+};
