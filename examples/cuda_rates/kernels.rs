@@ -9,9 +9,9 @@ use burn_cubecl::tensor::CubeTensor;
 use runner::device::cuda::{Event, Gpu};
 use runner::ops::activation::Activation;
 use runner::ops::activation::cuda::{activate, activate_backward};
-use runner::ops::attention::Heads;
 use runner::ops::attention::heads_cuda::{merge_heads, split_heads};
-use runner::ops::attention::softmax_cuda::{Mask, masked_softmax, masked_softmax_backward};
+use runner::ops::attention::softmax_cuda::{Mask, Scaling, masked_softmax, masked_softmax_backward};
+use runner::ops::attention::{Heads, Scores};
 use runner::ops::cross_entropy::Logits;
 use runner::ops::cross_entropy::cuda::{LossState, chunk_gradient, observe_chunk, token_losses};
 use runner::ops::embedding::cuda::{DevicePlan, ScatterPlan, gather, scatter};
@@ -93,7 +93,8 @@ fn attention(bench: &mut Bench) {
     bench.rate("rope [65536, 32*128] bf16", bytes, || {
         drop(rope(x.clone(), heads * d, Pairs::halves(d), &cos, &sin, &positions, false));
     });
-    let dims = Heads { batch: 16, sequence: 4096, kv_heads: 8, group: 4, head_dim: d };
+    let scores = Scores::default();
+    let dims = Heads { batch: 16, sequence: 4096, kv_heads: 8, group: 4, head_dim: d, scores };
     bench.rate("split_heads [16*4096, 32*128] bf16", bytes, || drop(split_heads(&x, 0, dims, None)));
     let matrices = large(&[128, 4 * 4096, d], DType::F32);
     bench.rate("merge_heads [128, 16384, 128] f32 to bf16", 6 * tokens * heads * d, || {
@@ -106,14 +107,15 @@ fn attention(bench: &mut Bench) {
     let elements = matrices * rows * keys;
     let one_segment = integers(&vec![0; keys * 4], &[4, keys]);
     for (name, segments) in [("causal", None), ("packed", Some(one_segment))] {
-        let mask = Mask { query_start: keys - rows / 4, group: 4, kv_heads: 8, segments };
+        let (query_start, scaling) = (keys - rows / 4, Scaling { scale: 0.1, soft_cap: None });
+        let mask = Mask { query_start, key_start: 0, window: None, group: 4, kv_heads: 8, segments };
         let forward = format!("masked_softmax [{matrices}, {rows}, {keys}] {name} to bf16");
         bench.rate(&forward, elements * 6, || {
-            drop(masked_softmax(scores.clone(), &mask, 0.1, DType::BF16));
+            drop(masked_softmax(scores.clone(), &mask, scaling, DType::BF16));
         });
         let backward = format!("masked_softmax_backward [{matrices}, {rows}, {keys}] {name} to bf16");
         bench.rate(&backward, elements * 12, || {
-            drop(masked_softmax_backward(scores.clone(), dp.clone(), &mask, 0.1, DType::BF16));
+            drop(masked_softmax_backward(scores.clone(), dp.clone(), &mask, scaling, DType::BF16));
         });
     }
 }

@@ -6,7 +6,7 @@ use itertools::Itertools;
 
 use super::language::DecoderSizes;
 use crate::ops::activation::Activation;
-use crate::ops::attention::HeadSizes;
+use crate::ops::attention::{HeadSizes, Scores};
 use crate::ops::cost::Setting;
 use crate::ops::cross_entropy::Logits;
 use crate::ops::dense::WeightLayout;
@@ -122,12 +122,7 @@ pub struct Attention {
     pub head_dim: usize,
     pub qk_norm: Option<QkNorm>,
     pub rope: Option<Rope>,
-    /// How many tokens each attends to, itself included; `None`: all up to itself.
-    pub window: Option<usize>,
-    /// What scores are multiplied by; `None`: 1/√head_dim.
-    pub scale: Option<f64>,
-    /// Scores s become cap · tanh(s / cap).
-    pub soft_cap: Option<f64>,
+    pub scores: Scores,
 }
 
 /// The linear layers that give queries, keys and values, by their names.
@@ -216,9 +211,10 @@ impl Head {
 pub fn with_windows(layer: &Layer, windows: Vec<Option<usize>>) -> Vec<Arc<Layer>> {
     let mut known: Vec<Arc<Layer>> = Vec::new();
     let with = |window| {
-        let same = known.iter().find(|layer| layer.attention.window == window).cloned();
+        let same = known.iter().find(|layer| layer.attention.scores.window == window).cloned();
         same.unwrap_or_else(|| {
-            let attention = Attention { window, ..layer.attention.clone() };
+            let scores = Scores { window, ..layer.attention.scores };
+            let attention = Attention { scores, ..layer.attention.clone() };
             known.push(Arc::new(Layer { attention, ..layer.clone() }));
             known[known.len() - 1].clone()
         })
@@ -278,25 +274,6 @@ impl Architecture {
             parameters: 0,
         }
     }
-
-    /// Refuses what no operator computes.
-    ///
-    /// # Errors
-    /// What is not computed.
-    pub fn check(&self) -> Result<(), String> {
-        let has = |part: fn(&Layer) -> bool| self.runs().any(|(layer, _)| part(layer));
-        let lacking = [
-            (has(|layer| layer.attention.window.is_some()), "a window of attention"),
-            (
-                has(|layer| layer.attention.scale.is_some() || layer.attention.soft_cap.is_some()),
-                "a scale or a cap of attention's scores",
-            ),
-        ];
-        match lacking.into_iter().find(|(lacks, _)| *lacks) {
-            Some((_, what)) => Err(format!("{what} is not computed")),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Attention {
@@ -313,9 +290,7 @@ impl Attention {
             head_dim,
             qk_norm: None,
             rope: None,
-            window: None,
-            scale: None,
-            soft_cap: None,
+            scores: Scores::default(),
         }
     }
 

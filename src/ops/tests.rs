@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::activation::{Activation, activate, formula};
-use super::attention::{Heads, Mask, Way, attention, attention_packed};
+use super::attention::{Heads, Mask, Scores, Way, attention, attention_packed};
 use super::dense::{Arithmetic, WeightLayout, dense};
 use super::embedding::{Ids, embedding, embedding_of_part};
 use super::norm::{Terms, norm};
@@ -273,7 +273,7 @@ fn ids_beyond_a_table_are_refused_on_the_host() {
 
 /// Attention by its definition, a loop over sequences, heads and queries.
 fn by_definition(qkv: [Tensor<2>; 3], heads: Heads, starts: Option<&[i64]>) -> Vec<f64> {
-    let Heads { batch, sequence, kv_heads, group, head_dim } = heads;
+    let Heads { batch, sequence, kv_heads, group, head_dim, .. } = heads;
     let [q, k, v] = qkv.map(|t| list(t.inner()));
     let (wide, slim) = (kv_heads * group * head_dim, kv_heads * head_dim);
     let mut out = vec![0.0; batch * sequence * wide];
@@ -305,7 +305,7 @@ fn by_definition(qkv: [Tensor<2>; 3], heads: Heads, starts: Option<&[i64]>) -> V
 #[test]
 fn attention_with_grouped_queries_and_segments() {
     for (sequence, group, segmented) in [(5, 1, false), (150, 3, false), (150, 2, true)] {
-        let heads = Heads { batch: 2, sequence, kv_heads: 2, group, head_dim: 4 };
+        let heads = Heads { batch: 2, sequence, kv_heads: 2, group, head_dim: 4, scores: Scores::default() };
         let start = |i: i64| if i < 3 { 0 } else { (i / 40 * 40).max(3) };
         let starts: Vec<i64> = (0..2 * sequence as i64).map(|i| start(i % sequence as i64)).collect();
         let mask = Mask {

@@ -5,23 +5,28 @@
 //! dV = Pᵀ dO     dP = dO Vᵀ     dS = P ⊙ (dP − rowsum(P ⊙ dP)) / √d     dQ = dS K     dK = dSᵀ Q
 //! ```
 //!
+//! With a soft cap c the softmax is of c · tanh(Z / (c √d)), and dS has the factor 1 − tanh². [`Scores`] has the options.
+//!
 //! q, k, v and the results are read and written where they lie among the columns of a matrix. A block of Z and P is
 //! there at a time on each thread.
 
+mod heads;
+mod scores;
+
 use std::cell::RefCell;
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::math::exp;
+pub use heads::{Heads, HeadsOut, Strides, statistics};
+use scores::{Scaling, visible};
+pub use scores::{Scores, Segments};
+
 use crate::product::{Matrix, Panels, Target, product_here, product_of_panels};
-use crate::reduce::{largest, sum_of, sum_of_pairs};
 use crate::room::Room;
-use crate::simd::vectorised;
 
 /// Queries of a block: their scores of a sequence of 2048 are 384 KiB, which the L2 cache holds. A block computes no
-/// scores after its last query.
+/// scores after its last query, nor before the panel in which the window of its first one begins.
 const BLOCK: usize = 48;
 
 /// The shape of attention.
@@ -31,11 +36,14 @@ pub struct Shape {
     /// Query heads that share a key head.
     pub group: usize,
     pub head_dim: usize,
+    pub scores: Scores,
 }
 
 impl Shape {
-    fn scale(&self) -> f32 {
-        1.0 / (self.head_dim as f32).sqrt()
+    fn scaling(&self) -> Scaling {
+        let Scores { scale, soft_cap, .. } = self.scores;
+        let scale = scale.map_or_else(|| 1.0 / (self.head_dim as f32).sqrt(), |scale| scale as f32);
+        Scaling { scale, soft_cap: soft_cap.map(|cap| cap as f32) }
     }
 }
 
@@ -52,82 +60,34 @@ impl Sequence {
         self.keys.len() - self.queries.len()
     }
 
-    fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
-        let queries = self.queries.len();
-        (0..queries.div_ceil(BLOCK)).map(move |i| i * BLOCK..queries.min((i + 1) * BLOCK))
+    fn blocks(&self, scores: Scores) -> impl DoubleEndedIterator<Item = Block> + use<> {
+        let (queries, past) = (self.queries.len(), self.past());
+        (0..queries.div_ceil(BLOCK)).map(move |i| {
+            let queries = i * BLOCK..queries.min((i + 1) * BLOCK);
+            let first = Panels::begin(scores.first_key(past + queries.start));
+            Block { keys: first..past + queries.end, queries, past, scores }
+        })
     }
 }
 
-/// How heads lie in memory: numbers from a token, key head and query head of it to the next.
-#[derive(Clone, Copy, Debug)]
-pub struct Strides {
-    pub token: usize,
-    pub kv_head: usize,
-    pub head: usize,
+/// Queries of a sequence and the keys whose scores with them are computed, counted from the sequence's first ones.
+struct Block {
+    queries: Range<usize>,
+    keys: Range<usize>,
+    /// Keys before the first query of the sequence.
+    past: usize,
+    scores: Scores,
 }
 
-impl Strides {
-    /// Where a token of a key head, and query head of it, begins.
-    fn first(&self, [kv_head, head]: [usize; 2], token: usize) -> usize {
-        kv_head * self.kv_head + head * self.head + token * self.token
+impl Block {
+    /// The keys that each of its queries sees, counted from the block's first one.
+    fn seen(&self) -> impl Iterator<Item = Range<usize>> {
+        let first = self.keys.start;
+        self.queries.clone().map(move |query| {
+            let position = self.past + query;
+            self.scores.first_key(position) - first..position + 1 - first
+        })
     }
-}
-
-/// Heads somewhere in memory.
-#[derive(Clone, Copy)]
-pub struct Heads<'a> {
-    pub data: &'a [f32],
-    pub strides: Strides,
-}
-
-impl<'a> Heads<'a> {
-    /// [tokens, head_dim] of one head.
-    fn matrix(&self, of: [usize; 2], tokens: Range<usize>, head_dim: usize) -> Matrix<'a> {
-        let data = &self.data[self.strides.first(of, tokens.start)..];
-        Matrix { data, rows: tokens.len(), columns: head_dim, row: self.strides.token, column: 1 }
-    }
-}
-
-/// Heads that are written.
-pub struct HeadsOut<'a> {
-    first: *mut f32,
-    length: usize,
-    strides: Strides,
-    lives: PhantomData<&'a mut f32>,
-}
-
-// SAFETY: the functions of this file write each head of a sequence on one thread, and `new` says that sequences share no
-// tokens.
-unsafe impl Sync for HeadsOut<'_> {}
-
-impl<'a> HeadsOut<'a> {
-    /// Heads that take some columns of this memory.
-    ///
-    /// # Safety
-    /// Nobody else may read or write these columns while they are written; `memory` must stay valid so long. The sequences
-    /// that [`attend`] and [`attend_backward`] write to them must not share tokens: each has threads of its own.
-    pub unsafe fn new(memory: *mut [f32], column: usize, strides: Strides) -> Self {
-        assert!(column < memory.len());
-        // SAFETY: within the memory.
-        let first = unsafe { memory.cast::<f32>().add(column) };
-        Self { first, length: memory.len() - column, strides, lives: PhantomData }
-    }
-
-    /// Tokens of one head from this one on, to be written or added to.
-    ///
-    /// # Safety
-    /// Nobody else may write these tokens meanwhile; what is added to must have been written.
-    unsafe fn target(&self, of: [usize; 2], token: usize, add: bool) -> Target<'a> {
-        let first = self.strides.first(of, token);
-        assert!(first < self.length, "attention: a head beyond its memory");
-        // SAFETY: within the memory.
-        unsafe { Target::at(self.first.add(first), self.length - first, self.strides.token, add) }
-    }
-}
-
-/// One number for each query head and token: [kv_heads, group, tokens].
-pub fn statistics(shape: &Shape, tokens: usize) -> Strides {
-    Strides { token: 1, kv_head: shape.group * tokens, head: tokens }
 }
 
 /// What a thread works with.
@@ -151,39 +111,6 @@ thread_local! {
     };
 }
 
-/// Numbers for each row of k: a query sees only keys that have its own number.
-pub type Segments<'a> = Option<&'a [i64]>;
-
-/// Hides the keys of other segments than the last key's from these scores.
-fn hide(z: &mut [f32], segments: Segments<'_>, keys: &Range<usize>) {
-    let Some(segments) = segments else { return };
-    let segments = &segments[keys.start..][..z.len()];
-    let own = segments[z.len() - 1];
-    for (z, segment) in z.iter_mut().zip(segments) {
-        if *segment != own {
-            *z = f32::NEG_INFINITY;
-        }
-    }
-}
-
-vectorised! {
-    /// exp(scale · z − most) in the place of z, with most the largest of scale · z; the sum of these, and most.
-    fn exponentials[FMA](z: &mut [f32], scale: f32) -> (f32, f32) {
-        let most = largest(z) * scale;
-        z.iter_mut().for_each(|z| *z = exp::<FMA>(*z * scale - most));
-        (sum_of(z, |z| z), most)
-    }
-}
-
-vectorised! {
-    /// P in the place of z and dS in that of dp.
-    fn differentiate[FMA](z: &mut [f32], dp: &mut [f32], lse: f32, scale: f32) {
-        z.iter_mut().for_each(|z| *z = exp::<FMA>(*z * scale - lse));
-        let sum = sum_of_pairs(z, dp, |p, dp| p * dp);
-        dp.iter_mut().zip(z).for_each(|(dp, p)| *dp = *p * (*dp - sum) * scale);
-    }
-}
-
 /// o from q, k and v, and log Σ exp of each query's scores into `lse`, which lies as [`statistics`] says.
 pub fn attend(
     shape: Shape,
@@ -192,10 +119,10 @@ pub fn attend(
     segments: Segments<'_>,
     [o, lse]: [&HeadsOut<'_>; 2],
 ) {
-    let Shape { kv_heads, group, head_dim } = shape;
+    let Shape { kv_heads, group, head_dim, scores } = shape;
+    let scaling = shape.scaling();
     let head = |scratch: &mut Scratch, sequence: &Sequence, of: [usize; 2]| {
         let Sequence { queries, keys } = sequence;
-        let past = sequence.past();
         let [k, v] = [k, v].map(|heads| heads.matrix([of[0], 0], keys.clone(), head_dim));
         // Copying keys for a few queries would take longer than the products.
         let copied = queries.len() >= 8;
@@ -203,30 +130,28 @@ pub fn attend(
             scratch.k_turned.fill(&k.transposed(), 0..keys.len(), false);
             scratch.v.fill(&v, 0..head_dim, false);
         }
-        for block in sequence.blocks() {
-            let (seen, first) = (past + block.end, queries.start + block.start);
-            let q = q.matrix(of, first..queries.start + block.end, head_dim);
-            let z = scratch.z.numbers(block.len() * seen);
+        for block in sequence.blocks(scores) {
+            let (rows, first) = (block.queries.len(), queries.start + block.queries.start);
+            let (seen, width) = (block.keys.clone(), block.keys.len());
+            let q = q.matrix(of, first..first + rows, head_dim);
+            let z = scratch.z.numbers(rows * width);
+            let to = Target::over(z, width);
             match copied {
-                true => product_of_panels(q, &scratch.k_turned, seen, Target::over(z, seen)),
-                false => product_here(q, k.rows(0..seen).transposed(), Target::over(z, seen)),
+                true => product_of_panels(q, scratch.k_turned.part(0..head_dim, seen.clone()), to),
+                false => product_here(q, k.rows(seen.clone()).transposed(), to),
             }
-            for (t, z) in block.clone().zip(z.chunks_exact_mut(seen)) {
-                let (z, later) = z.split_at_mut(past + t + 1);
-                hide(z, segments, keys);
-                let (sum, most) = exponentials(z, shape.scale());
+            for ((i, row), visible_keys) in z.chunks_exact_mut(width).enumerate().zip(block.seen()) {
+                let first_key = keys.start + seen.start + visible_keys.start;
+                let log_sum = scaling.probabilities(visible(row, visible_keys), segments, first_key);
                 // SAFETY: this thread alone has the head.
-                unsafe { lse.target(of, queries.start + t, false) }.set(sum.ln() + most);
-                let share = 1.0 / sum;
-                z.iter_mut().for_each(|p| *p *= share);
-                later.fill(0.0);
+                unsafe { lse.target(of, first + i, false) }.set(log_sum);
             }
-            let p = Matrix::new(z, block.len(), seen);
+            let p = Matrix::new(z, rows, width);
             // SAFETY: this thread alone has the head.
             let o = unsafe { o.target(of, first, false) };
             match copied {
-                true => product_of_panels(p, &scratch.v, head_dim, o),
-                false => product_here(p, v.rows(0..seen), o),
+                true => product_of_panels(p, scratch.v.part(seen, 0..head_dim), o),
+                false => product_here(p, v.rows(seen), o),
             }
         }
     };
@@ -246,8 +171,8 @@ pub fn attend_backward(
     lse: &[f32],
     [dq, dk, dv]: [&HeadsOut<'_>; 3],
 ) {
-    let Shape { kv_heads, group, head_dim } = shape;
-    let of_lse = statistics(&shape, lse.len() / (kv_heads * group));
+    let Shape { kv_heads, group, head_dim, scores } = shape;
+    let (scaling, of_lse) = (shape.scaling(), statistics(&shape, lse.len() / (kv_heads * group)));
     let kv_head = |scratch: &mut Scratch, sequence: &Sequence, kv_head: usize| {
         let tokens = &sequence.keys;
         assert_eq!(*tokens, sequence.queries);
@@ -257,34 +182,40 @@ pub fn attend_backward(
         k_turned.fill(&k.transposed(), 0..count, false);
         copied.fill(&k, 0..head_dim, false);
         v_turned.fill(&v.transposed(), 0..count, false);
-        for head in 0..group {
+        // From this key on dk and dv are written: the first block that sees a key writes them, and the others add to them.
+        let mut written = count;
+        for (head, block) in (0..group).flat_map(|head| sequence.blocks(scores).rev().map(move |b| (head, b)))
+        {
             let of = [kv_head, head];
-            let lse = &lse[of_lse.first(of, tokens.start)..][..count];
-            // The last block sees every key: it writes dk and dv, and the others add to them.
-            for block in sequence.blocks().rev() {
-                let (seen, first) = (block.end, tokens.start + block.start);
-                let add = head > 0 || seen < count;
-                let [q, g] = [q, g].map(|heads| heads.matrix(of, first..tokens.start + block.end, head_dim));
-                let [z, dp] = [&mut *z, &mut *dp].map(|square| square.numbers(block.len() * seen));
-                product_of_panels(q, k_turned, seen, Target::over(z, seen));
-                product_of_panels(g, v_turned, seen, Target::over(dp, seen));
-                let rows = z.chunks_exact_mut(seen).zip(dp.chunks_exact_mut(seen));
-                for (t, (z, dp)) in block.clone().zip(rows) {
-                    let ((z, later), (dp, d_later)) = (z.split_at_mut(t + 1), dp.split_at_mut(t + 1));
-                    hide(z, segments, tokens);
-                    differentiate(z, dp, lse[t], shape.scale());
-                    later.fill(0.0);
-                    d_later.fill(0.0);
-                }
-                let [p, ds] = [z, dp].map(|square| Matrix::new(square, block.len(), seen));
-                // SAFETY: this thread alone has the key head and its queries' heads; the last block has written what
-                // the others add to.
-                unsafe {
-                    product_of_panels(ds, copied, head_dim, dq.target(of, first, false));
-                    product_here(p.transposed(), g, dv.target(of_keys, tokens.start, add));
-                    product_here(ds.transposed(), q, dk.target(of_keys, tokens.start, add));
+            let (rows, first) = (block.queries.len(), tokens.start + block.queries.start);
+            let (seen, width) = (block.keys.clone(), block.keys.len());
+            let lse = &lse[of_lse.first(of, first)..][..rows];
+            let [q, g] = [q, g].map(|heads| heads.matrix(of, first..first + rows, head_dim));
+            let [z, dp] = [&mut *z, &mut *dp].map(|square| square.numbers(rows * width));
+            product_of_panels(q, k_turned.part(0..head_dim, seen.clone()), Target::over(z, width));
+            product_of_panels(g, v_turned.part(0..head_dim, seen.clone()), Target::over(dp, width));
+            let pairs = z.chunks_exact_mut(width).zip(dp.chunks_exact_mut(width));
+            for ((pair, lse), keys) in pairs.zip(lse).zip(block.seen()) {
+                let first_key = tokens.start + seen.start + keys.start;
+                let (z, dp) = (visible(pair.0, keys.clone()), visible(pair.1, keys));
+                scaling.differentiate(z, dp, *lse, segments, first_key);
+            }
+            let [p, ds] = [z, dp].map(|square| Matrix::new(square, rows, width));
+            let new = written.clamp(seen.start, seen.end);
+            // SAFETY: this thread alone has the key head and its queries' heads; what is added to has been written.
+            unsafe {
+                product_of_panels(ds, copied.part(seen.clone(), 0..head_dim), dq.target(of, first, false));
+                for (keys, add) in [(seen.start..new, false), (new..seen.end, true)] {
+                    let (token, columns) =
+                        (tokens.start + keys.start, keys.start - seen.start..keys.end - seen.start);
+                    if !keys.is_empty() {
+                        let [p, ds] = [p, ds].map(|square| square.transposed().rows(columns.clone()));
+                        product_here(p, g, dv.target(of_keys, token, add));
+                        product_here(ds, q, dk.target(of_keys, token, add));
+                    }
                 }
             }
+            written = written.min(seen.start);
         }
     };
     (0..sequences.len() * kv_heads).into_par_iter().with_max_len(1).for_each(|i| {

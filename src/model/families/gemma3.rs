@@ -10,6 +10,7 @@ use crate::keys::key::DefaultValue::Number;
 use crate::keys::{Key, Section};
 use crate::model::architecture::{Attention, Layer, QkNorm, Rope, with_windows};
 use crate::model::config::{ConfigFile, dimension, joined, with_default};
+use crate::ops::attention::Scores;
 
 const OWN: [Key; 19] =
     with_default(joined(gemma2::KEYS, [dimension("rope_local_base_freq")]), "rope_theta", Number(1e6));
@@ -54,17 +55,13 @@ pub const GEMMA3: Family = Family {
     architecture: |of| {
         let mut layer = gemma2::layer(of)?;
         layer.attention.qk_norm = Some(QkNorm { names: ["q_norm", "k_norm"], norm: layer.norm, by_head: true });
-        let local = Rope::halves(of.head_dim(), of.rope_local_base_freq());
         let mut layers = with_windows(&layer, of.windows(|layer| !(layer + 1).is_multiple_of(6))?);
-        let slides = Arc::new(Layer {
-            attention: Attention {
-                window: of.sliding_window,
-                rope: Some(local),
-                ..layer.attention.clone()
-            },
-            ..layer
-        });
-        layers.iter_mut().filter(|layer| layer.attention.window.is_some()).for_each(|layer| *layer = slides.clone());
+        let local = Some(Rope::halves(of.head_dim(), of.rope_local_base_freq()));
+        let scores = Scores { window: of.sliding_window, ..layer.attention.scores };
+        let attention = Attention { scores, rope: local, ..layer.attention.clone() };
+        let slides = Arc::new(Layer { attention, ..layer });
+        let with_window = layers.iter_mut().filter(|layer| layer.attention.scores.window.is_some());
+        with_window.for_each(|layer| *layer = slides.clone());
         let mut architecture = gemma::around(of, layers);
         architecture.head.logits.soft_cap = of.final_logit_softcapping;
         Ok(architecture)

@@ -12,6 +12,7 @@ use crate::model::architecture::{
     Architecture, Attention, Embedding, Head, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections,
 };
 use crate::model::config::{Dimensions, LearnedOrSinusoidal, dimension};
+use crate::ops::attention::Scores;
 use crate::ops::dense::WeightLayout;
 
 pub const GPT2: Family = Family {
@@ -106,7 +107,8 @@ fn architecture(of: &Dimensions) -> Result<Architecture, String> {
     };
     let scaled = |number: usize| {
         let scale = Some(1.0 / ((hidden / heads) as f64).sqrt() / number as f64);
-        Arc::new(Layer { attention: Attention { scale, ..layer.attention.clone() }, ..layer.clone() })
+        let scores = Scores { scale, ..Scores::default() };
+        Arc::new(Layer { attention: Attention { scores, ..layer.attention.clone() }, ..layer.clone() })
     };
     // Sines and cosines are of size 1: the tokens' vectors are brought to theirs, as in the paper.
     let (scale, positions) = match of.positions() {

@@ -33,7 +33,7 @@ pub const GRANITE: Family = Family {
     architecture: |of| {
         let mut layer = llama::layer(of)?;
         layer.residual_scale = Some(of.residual_multiplier()).filter(|scale| *scale != 1.0);
-        layer.attention.scale = Some(of.attention_multiplier());
+        layer.attention.scores.scale = Some(of.attention_multiplier());
         layer.attention.output_bias = of.attention_bias();
         let mut all = llama::around(of, vec![Arc::new(layer); of.num_hidden_layers()]);
         all.embedding.scale = Some(of.embedding_multiplier()).filter(|scale| *scale != 1.0);

@@ -194,7 +194,7 @@ impl Attention {
                 turned(projection(all, queries + 2 * keys, 3), sizes.heads + sizes.kv_heads)
             }
         };
-        let attended = attention::cost(setting, sizes);
+        let attended = attention::cost(setting, sizes, shape.scores);
         let output = (shape.output, Side::Inputs);
         vec![
             projections,

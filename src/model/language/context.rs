@@ -45,6 +45,7 @@ impl Context {
             kv_heads: attention.kv_heads / self.ranks.size(),
             group: attention.heads / attention.kv_heads,
             head_dim: attention.head_dim,
+            scores: attention.scores,
         }
     }
 

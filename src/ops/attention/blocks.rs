@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::tensor::{DType, Tensor};
 
 use super::softmax::{Rows, masked_softmax, masked_softmax_backward};
-use super::{Columns, Heads, Mask, Places};
+use super::{Columns, Heads, Mask, Places, Scores};
 use crate::ops::dense::Arithmetic;
 use crate::ops::product::{plain, product, product_into, transpose};
 
@@ -36,33 +36,62 @@ impl Split {
         Self { q: part(&heads, 0), k: part(&keys, 1), v: part(&keys, 2), heads, block: None }
     }
 
-    /// The queries' blocks, in rows of the sequence.
-    fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
-        let (sequence, keys) = (self.heads.sequence, self.k.dims()[1]);
-        let heads = self.heads.kv_heads * self.heads.group;
-        let size = self.block.unwrap_or_else(|| block(self.heads.batch, heads, sequence, keys));
-        (0..sequence.div_ceil(size)).map(move |i| i * size..sequence.min((i + 1) * size))
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> + use<> {
+        let Heads { batch, sequence, kv_heads, group, scores, .. } = self.heads;
+        let keys = self.k.dims()[1];
+        let size =
+            self.block.unwrap_or_else(|| block(batch, kv_heads * group, sequence, keys, scores.window));
+        blocks(size, sequence, keys, scores)
     }
 
     /// Rows of q of a block of positions.
-    fn query_rows(&self, block: &Range<usize>) -> Range<usize> {
-        block.start * self.heads.group..block.end * self.heads.group
+    fn query_rows(&self, block: &Block) -> Range<usize> {
+        block.queries.start * self.heads.group..block.queries.end * self.heads.group
     }
 
-    fn rows<'a>(&self, block: &Range<usize>, past: usize, mask: &'a Mask) -> Rows<'a> {
-        Rows { first: past + block.start, group: self.heads.group, kv_heads: self.heads.kv_heads, mask }
+    fn rows<'a>(&self, block: &Block, mask: &'a Mask) -> Rows<'a> {
+        let past = self.k.dims()[1] - self.heads.sequence;
+        let (first, first_key) = (past + block.queries.start, block.keys.start);
+        Rows { first, first_key, heads: self.heads, mask }
     }
 
-    fn scale(&self) -> f64 {
-        1.0 / (self.heads.head_dim as f64).sqrt()
-    }
-
-    /// [batch · kv_heads, block · group, keys] in fp32.
-    fn scores(&self, block: &Range<usize>, keys: &Range<usize>, arithmetic: Arithmetic) -> Tensor<3> {
+    /// QKᵀ, [batch · kv_heads, block · group, keys] in fp32.
+    fn products(&self, block: &Block, arithmetic: Arithmetic) -> Tensor<3> {
         let q = plain(self.q.clone()).rows(self.query_rows(block));
-        product(q, transpose(self.k.clone()).rows(keys.clone()), DType::F32, arithmetic.math)
+        product(q, transpose(self.k.clone()).rows(block.keys.clone()), DType::F32, arithmetic.math)
     }
 }
+
+/// Queries of a block, and the keys that some of them see.
+struct Block {
+    queries: Range<usize>,
+    keys: Range<usize>,
+}
+
+impl Block {
+    /// Scores of a head of a sequence.
+    fn scores(&self) -> usize {
+        self.queries.len() * self.keys.len()
+    }
+}
+
+/// Blocks of `size` of the last `sequence` positions of so many keys.
+fn blocks(
+    size: usize,
+    sequence: usize,
+    keys: usize,
+    scores: Scores,
+) -> impl DoubleEndedIterator<Item = Block> + use<> {
+    let past = keys - sequence;
+    (0..sequence.div_ceil(size)).map(move |i| {
+        let queries = i * size..sequence.min((i + 1) * size);
+        let first = scores.first_key(past + queries.start) / ALIGNED * ALIGNED;
+        Block { keys: first..past + queries.end, queries }
+    })
+}
+
+/// A multiple of as many keys as keeps rows aligned.
+const ALIGNED: usize = 64;
 
 /// Elements of scores below which a smaller block costs more in launches than it saves in arithmetic: at
 /// 64 MiB in fp32 a pass over them takes some 20 µs on an H200, as long as the launch of its products.
@@ -70,25 +99,30 @@ const WORTH_A_LAUNCH: usize = 16 << 20;
 
 /// Queries of a block: few enough that its scores fit [`BLOCK_BYTES`], and at most a quarter of a long
 /// sequence, since a causal block needs no keys after its last query: with four blocks 5/8 of the
-/// square is computed.
-pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize) -> usize {
-    let row = (batch * heads * keys).max(1);
-    let fitting = (BLOCK_BYTES / (4 * row)).max(1);
-    let causal = sequence.div_ceil(4).max(WORTH_A_LAUNCH.div_ceil(row)).next_multiple_of(64);
-    let size = causal.min(fitting);
+/// square is computed. A block of b queries with a window takes b + window keys: at most a quarter of it, or as many as
+/// make (launch + heads · b · (b + window)) / b least.
+pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize, window: Option<usize>) -> usize {
+    let heads = (batch * heads).max(1);
+    let (wanted, reach) = match window.filter(|window| *window < keys) {
+        None => (sequence.div_ceil(4).max(WORTH_A_LAUNCH.div_ceil(heads * keys.max(1))), keys.max(1)),
+        Some(window) => {
+            let wanted = window.div_ceil(4).max((WORTH_A_LAUNCH / heads).isqrt()).min(sequence);
+            (wanted, keys.min(wanted + window + 2 * ALIGNED))
+        }
+    };
+    let fitting = (BLOCK_BYTES / (4 * heads * reach)).max(1);
+    let size = wanted.next_multiple_of(ALIGNED).min(fitting);
     // A multiple that keeps rows aligned, where the block is long enough.
-    if size > 64 { size / 64 * 64 } else { size }
+    if size > ALIGNED { size / ALIGNED * ALIGNED } else { size }
 }
 
-/// The result, shaped as q. The first query's position is `past`.
-pub fn attend(split: &Split, mask: &Mask, past: usize, arithmetic: Arithmetic) -> Tensor<3> {
+/// The result, shaped as q. The last query stands at the last key.
+pub fn attend(split: &Split, mask: &Mask, arithmetic: Arithmetic) -> Tensor<3> {
     let mut o = split.q.empty_like();
     for block in split.blocks() {
-        let keys = 0..past + block.end;
-        let scores = split.scores(&block, &keys, arithmetic);
-        let rows = split.rows(&block, past, mask);
-        let p = masked_softmax(scores, &rows, split.scale(), arithmetic.dtype);
-        let v = plain(split.v.clone()).rows(keys);
+        let products = split.products(&block, arithmetic);
+        let p = masked_softmax(products, &split.rows(&block, mask), arithmetic.dtype);
+        let v = plain(split.v.clone()).rows(block.keys.clone());
         o = product_into(o, split.query_rows(&block), false, plain(p), v, arithmetic.math);
     }
     o
@@ -98,16 +132,19 @@ pub fn attend(split: &Split, mask: &Mask, past: usize, arithmetic: Arithmetic) -
 pub fn attend_backward(split: Split, g: Tensor<3>, mask: &Mask, arithmetic: Arithmetic) -> [Tensor<3>; 3] {
     let Arithmetic { dtype, math } = arithmetic;
     let mut dq = split.q.empty_like();
-    let fp32 = || Tensor::<3>::empty(split.k.dims(), (&split.k.device(), DType::F32));
+    // Without a window the last block sees every key: it writes dk and dv, and the others add to them.
+    let windowed = split.heads.scores.within(split.heads.sequence).window.is_some();
+    let fp32 = || {
+        let (dims, options) = (split.k.dims(), (&split.k.device(), DType::F32));
+        if windowed { Tensor::<3>::zeros(dims, options) } else { Tensor::empty(dims, options) }
+    };
     let (mut dk, mut dv) = (fp32(), fp32());
-    // The last block sees every key: it writes dk and dv, and the others add to them.
     for (i, block) in split.blocks().rev().enumerate() {
-        let (keys, queries, add) = (0..block.end, split.query_rows(&block), i > 0);
-        let scores = split.scores(&block, &keys, arithmetic);
+        let (keys, queries, add) = (block.keys.clone(), split.query_rows(&block), windowed || i > 0);
+        let products = split.products(&block, arithmetic);
         let g = || plain(g.clone()).rows(queries.clone());
         let dp = product(g(), transpose(split.v.clone()).rows(keys.clone()), DType::F32, math);
-        let rows = split.rows(&block, 0, mask);
-        let (p, ds) = masked_softmax_backward(scores, dp, &rows, split.scale(), dtype);
+        let (p, ds) = masked_softmax_backward(products, dp, &split.rows(&block, mask), dtype);
         dv = product_into(dv, keys.clone(), add, transpose(p), g(), math);
         let k = plain(split.k.clone()).rows(keys.clone());
         dq = product_into(dq, queries.clone(), false, plain(ds.clone()), k, math);
@@ -117,12 +154,11 @@ pub fn attend_backward(split: Split, g: Tensor<3>, mask: &Mask, arithmetic: Arit
     [dq, dk, dv]
 }
 
-/// Elements of the scores of the largest block, of one head of one sequence: those of its queries over the keys that
-/// are not after its last one. That is the last of the whole blocks, or what is left after them.
-pub fn largest_block(batch: usize, heads: usize, sequence: usize) -> usize {
-    let size = block(batch, heads, sequence, sequence).min(sequence);
-    let whole = sequence / size * size;
-    (size * whole).max((sequence - whole) * sequence)
+/// The number of blocks of a sequence, and the elements of the scores of the largest, of one head.
+pub fn block_sizes(batch: usize, heads: usize, sequence: usize, scores: Scores) -> (usize, usize) {
+    let size = block(batch, heads, sequence, sequence, scores.window);
+    let sizes = || blocks(size, sequence, sequence, scores).map(|block| block.scores());
+    (sizes().count(), sizes().max().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -133,10 +169,11 @@ mod tests {
     /// quarter of the sequence is 250; 256 of them are a block, whose last whole one ends at 768.
     #[test]
     fn the_largest_block_sees_the_most_keys() {
-        assert_eq!(block(16, 8, 1000, 1000), 256);
-        assert_eq!(largest_block(16, 8, 1000), (1000 - 768) * 1000);
-        assert_eq!(largest_block(16, 8, 800), 256 * 768);
+        let sizes = |batch, heads, sequence| block_sizes(batch, heads, sequence, Scores::default());
+        assert_eq!(block(16, 8, 1000, 1000, None), 256);
+        assert_eq!(sizes(16, 8, 1000), (4, (1000 - 768) * 1000));
+        assert_eq!(sizes(16, 8, 800), (4, 256 * 768));
         // Short sequences are one block.
-        assert_eq!(largest_block(2, 2, 100), 100 * 100);
+        assert_eq!(sizes(2, 2, 100), (1, 100 * 100));
     }
 }

@@ -15,10 +15,9 @@ pub fn attention(qkv: [Tensor<2>; 3], heads: Heads, mask: &Mask, arithmetic: Ari
     let keys = heads.of_keys();
     let [q, k, v] = qkv.map(|x| narrow(x, arithmetic.dtype));
     let (q, k, v) = (heads.split_composed(q, 0), keys.split_composed(k, 0), keys.split_composed(v, 0));
-    let scale = 1.0 / (heads.head_dim as f64).sqrt();
-    let scores =
-        wide(composed_product(OperatorName::Attention, q, k.swap_dims(1, 2), arithmetic.math)) * scale;
-    let rows = Rows { first: 0, group: heads.group, kv_heads: heads.kv_heads, mask };
+    let product = composed_product(OperatorName::Attention, q, k.swap_dims(1, 2), arithmetic.math);
+    let rows = Rows { first: 0, first_key: 0, heads, mask };
+    let scores = rows.scores(wide(product));
     let hidden = rows.hidden(scores.dims(), &scores.clone().inner()).expand(scores.dims());
     let p = activation::softmax(scores.mask_fill(hidden, f32::NEG_INFINITY), 2);
     let o = composed_product(OperatorName::Attention, narrow(p, arithmetic.dtype), v, arithmetic.math);

@@ -19,7 +19,8 @@ fn side_by_side(heads: &Heads, columns: usize) -> Strides {
 }
 
 fn shape(heads: &Heads) -> Shape {
-    Shape { kv_heads: heads.kv_heads, group: heads.group, head_dim: heads.head_dim }
+    let Heads { kv_heads, group, head_dim, scores, .. } = *heads;
+    Shape { kv_heads, group, head_dim, scores }
 }
 
 /// The sequences that attend to themselves: the rows of a batch, or the samples of a packed sequence, which lie side by

@@ -1,7 +1,8 @@
 // Attention of one new token of each sequence over the keys and values of all tokens so far. A block of threads has a key
 // head of a sequence and the GROUP query heads that share it (Ainslie et al. 2023), and reads its keys and values once;
 // softmax goes along with the keys (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"). Given at
-// compile time: A, a type of numbers.cuh, D, the size of a head, GROUP, and THREADS of a block.
+// compile time: A, a type of numbers.cuh, D, the size of a head, GROUP, THREADS of a block, and where
+// there is a soft cap of scores (Gemma Team 2024, "Gemma 2") SOFT_CAP.
 
 // A thread has a key of a chunk in the scores, and a column of a share of its keys in the sum of values.
 constexpr u32 CHUNK = THREADS, WARPS = THREADS / 32;
@@ -27,6 +28,8 @@ struct Parameters {
     // [batch, keys]: the first key that each token sees; null: 0.
     const int *starts;
     int keys, capacity, kv_heads;
+    // The first key of the window.
+    int first;
     float scale;
 };
 
@@ -53,7 +56,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend_next(const IN_PLACE
         query[i / D][i % D] = widen<A>(parameters.q[own + i]) * parameters.scale;
     }
     if (thread < GROUP) largest[thread] = -INFINITE, sum[thread] = 0;
-    const u32 first = parameters.starts ? parameters.starts[static_cast<u64>(sequence) * keys + keys - 1] : 0;
+    const u32 start = parameters.starts ? parameters.starts[static_cast<u64>(sequence) * keys + keys - 1] : 0;
+    const u32 first = max(start, static_cast<u32>(parameters.first));
     const u32 share = thread / D, column = thread % D;
     float total[GROUP] = {};
     __syncthreads();
@@ -74,7 +78,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend_next(const IN_PLACE
             }
         }
 #pragma unroll
-        for (u32 g = 0; g < GROUP; g++) weight[g][thread] = seen ? score[g] : -INFINITE;
+        for (u32 g = 0; g < GROUP; g++) {
+#ifdef SOFT_CAP
+            score[g] = SOFT_CAP * tanhf(score[g] / SOFT_CAP);
+#endif
+            weight[g][thread] = seen ? score[g] : -INFINITE;
+        }
         __syncthreads();
         // Each warp has other query heads.
         for (u32 g = thread / 32; g < GROUP; g += WARPS) {

@@ -9,6 +9,8 @@ use crate::device::cuda::launch::{Launch, Pointer, launch};
 use crate::device::cuda::program::{NARROW, Variant};
 use crate::device::cuda::program::{Source, type_name};
 use crate::device::cuda::{Gpu, empty};
+use crate::ops::attention::Scores;
+use crate::ops::attention::flash::soft_cap_macro;
 
 const KERNEL: &str = "attend_next";
 /// The most query heads that can share a key head, for each of which a thread has a number, and the most elements of a
@@ -23,6 +25,7 @@ pub struct Sizes {
     /// Query heads that share a key head.
     pub group: usize,
     pub head_dim: usize,
+    pub scores: Scores,
 }
 
 impl Sizes {
@@ -32,28 +35,30 @@ impl Sizes {
     }
 
     fn source(self, dtype: DType) -> Source {
-        let macros = vec![
+        let mut macros = vec![
             format!("A={}", type_name(dtype)),
             format!("D={}", self.head_dim),
             format!("GROUP={}", self.group),
             format!("THREADS={}u", self.threads()),
         ];
+        macros.extend(soft_cap_macro(self.scores.soft_cap.map(|cap| cap as f32)));
         let text = concat!(include_str!("../../device/cuda/kernels/numbers.cuh"), include_str!("decode.cu"));
         Source { name: "decode.cu", text, macros, generation_only: false }
     }
 }
 
-/// The largest sizes and a usual one.
+/// The largest sizes and a usual one, this one with a soft cap.
 #[cfg(test)]
 pub fn variants() -> Vec<Variant> {
-    let sizes = [(MOST_SHARING, MOST_ELEMENTS), (7, 64)];
-    let of = |((group, head_dim), dtype)| {
-        Variant::plain(Sizes { kv_heads: 1, group, head_dim }.source(dtype), [KERNEL])
+    let capped = Scores { soft_cap: Some(50.0), ..Scores::default() };
+    let sizes = [(MOST_SHARING, MOST_ELEMENTS, Scores::default()), (7, 64, capped)];
+    let variant = |((group, head_dim, scores), dtype)| {
+        Variant::plain(Sizes { kv_heads: 1, group, head_dim, scores }.source(dtype), [KERNEL])
     };
-    sizes.into_iter().zip(NARROW).map(of).collect()
+    sizes.into_iter().zip(NARROW).map(variant).collect()
 }
 
-/// softmax(q Kᵀ / √d) V of one query a sequence, in the shape of q. q is [batch, heads · head_dim]; k and v are [batch,
+/// softmax(q Kᵀ / √d) V of one query a sequence, in the shape of q; `sizes` have the options of its scores. q is [batch, heads · head_dim]; k and v are [batch,
 /// capacity, kv_heads · head_dim], of which the first `keys` of each sequence are there; starts is [batch, keys] i32, the
 /// first key that each token sees. Without starts it sees all.
 ///
@@ -70,7 +75,7 @@ pub fn attend_next(
     sizes: Sizes,
     keys: usize,
 ) -> Result<CubeTensor, String> {
-    let Sizes { kv_heads, group, head_dim } = sizes;
+    let Sizes { kv_heads, group, head_dim, scores } = sizes;
     if group > MOST_SHARING || head_dim > MOST_ELEMENTS {
         return Err(format!("{group} query heads of {head_dim} elements for each key head"));
     }
@@ -104,8 +109,10 @@ pub fn attend_next(
         Some(Pointer::whole(&o)),
         starts.as_ref().map(Pointer::whole),
     ];
-    let integers = [keys, capacity, kv_heads].map(|size| i32::try_from(size).expect("fewer than 2^31"));
-    let scale = (1.0 / (head_dim as f64).sqrt()) as f32;
+    let first = scores.first_key(keys - 1);
+    let integers =
+        [keys, capacity, kv_heads, first].map(|size| i32::try_from(size).expect("fewer than 2^31"));
+    let scale = scores.scale.unwrap_or_else(|| 1.0 / (head_dim as f64).sqrt()) as f32;
     let blocks = Launch { function, grid: [(rows * kv_heads) as u32, 1], threads: sizes.threads() };
     launch(&o, pointers, integers.to_vec(), scale, [blocks]);
     Ok(o)

@@ -11,8 +11,8 @@ use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
 use crate::ops::{narrow, unwritten};
 
 impl From<Heads> for Attended {
-    fn from(Heads { batch, sequence, kv_heads, group, head_dim }: Heads) -> Self {
-        Self { batch, sequence, heads: kv_heads * group, kv_heads, head_dim }
+    fn from(Heads { batch, sequence, kv_heads, group, head_dim, scores }: Heads) -> Self {
+        Self { batch, sequence, heads: kv_heads * group, kv_heads, head_dim, scores }
     }
 }
 
@@ -22,7 +22,7 @@ pub fn kernels(x: &Tensor<2>, heads: Heads) -> Option<Kernels> {
         return None;
     }
     let gpu = Gpu::of(&cube(x.clone()))?;
-    Kernels::of(gpu, x.dtype(), heads.head_dim).ok()
+    Kernels::of(gpu, x.dtype(), heads.head_dim, heads.scores.within(heads.sequence)).ok()
 }
 
 /// One new token of each sequence over the keys and values of all so far, as
@@ -34,9 +34,9 @@ pub fn attend_next(
     keys: usize,
     mask: &Mask,
 ) -> Option<Tensor<2>> {
-    let Heads { kv_heads, group, head_dim, .. } = heads;
+    let Heads { kv_heads, group, head_dim, scores, .. } = heads;
     let starts = mask.starts.as_ref().map(cube_int);
-    let sizes = decode::Sizes { kv_heads, group, head_dim };
+    let sizes = decode::Sizes { kv_heads, group, head_dim, scores };
     let [k, v] = [k, v].map(|x| cube(x.clone()));
     decode::attend_next(cube(q.clone()), k, v, starts, sizes, keys).ok().map(uncube)
 }

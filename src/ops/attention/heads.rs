@@ -2,13 +2,13 @@
 
 use burn::tensor::{DType, IndexingUpdateOp, Tensor};
 
-use super::Places;
+use super::{Places, Scores};
 use crate::ops::attention::heads_cuda as kernels;
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
 use crate::ops::narrow;
 
 /// The shape of attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heads {
     pub batch: usize,
     pub sequence: usize,
@@ -16,6 +16,7 @@ pub struct Heads {
     /// Query heads that share a key head.
     pub group: usize,
     pub head_dim: usize,
+    pub scores: Scores,
 }
 
 impl Heads {
@@ -27,6 +28,11 @@ impl Heads {
     /// Columns of this tensor with a token a row.
     pub fn columns(&self) -> usize {
         self.kv_heads * self.group * self.head_dim
+    }
+
+    /// Factor of QKᵀ.
+    pub fn scale(&self) -> f64 {
+        self.scores.scale.unwrap_or_else(|| 1.0 / (self.head_dim as f64).sqrt())
     }
 
     /// The same for keys and values.
@@ -54,7 +60,7 @@ impl Heads {
 
     /// [`Heads::split`] by Burn's operators, inside of autodiff's graph too.
     pub fn split_composed(&self, x: Tensor<2>, offset: usize) -> Tensor<3> {
-        let Self { batch, sequence, kv_heads, group, head_dim } = *self;
+        let Self { batch, sequence, kv_heads, group, head_dim, .. } = *self;
         let x = if x.dims()[1] == self.columns() { x } else { x.narrow(1, offset, self.columns()) };
         x.reshape([batch, sequence, kv_heads, group * head_dim]).swap_dims(1, 2).reshape([
             batch * kv_heads,
@@ -73,7 +79,7 @@ impl Heads {
 
     /// [`Heads::merge`] by Burn's operators, inside of autodiff's graph too.
     pub fn merge_composed(&self, x: Tensor<3>, dtype: DType) -> Tensor<2> {
-        let Self { batch, sequence, kv_heads, group, head_dim } = *self;
+        let Self { batch, sequence, kv_heads, group, head_dim, .. } = *self;
         let x = x.reshape([batch, kv_heads, sequence, group * head_dim]).swap_dims(1, 2);
         narrow(x.reshape([batch * sequence, self.columns()]), dtype)
     }

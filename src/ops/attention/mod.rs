@@ -12,6 +12,9 @@
 //! FlashAttention-2) and nothing of Z's shape is in memory. Kept for backward: Q, K, V, O and the logarithm of each
 //! row's sum of exponentials.
 //!
+//! With a soft cap c the softmax is of c · tanh(Z / (c √d)), and dS has the factor 1 − tanh². A window hides the keys
+//! before it, and no block has keys that none of its queries sees. [`Scores`] has these options.
+//!
 //! Elsewhere a block of queries is a few launches. Packed samples are attended as batches of their own, see
 //! [`Packing`]. Kept for backward: Q, K and V. Backward computes Z and P of a block again; Z, P, dP and dS are
 //! [batch · kv_heads, queries · group, keys] of one block, and dK and dV are summed in fp32.
@@ -23,6 +26,7 @@ mod blocks;
 mod composed;
 mod cost;
 mod cpu;
+pub mod cross;
 pub mod decode;
 pub mod flash;
 mod fused;
@@ -32,6 +36,7 @@ mod packing;
 mod softmax;
 pub mod softmax_cuda;
 mod softmax_kernels;
+mod softmax_rows;
 
 use burn::tensor::{DType, Int, Tensor};
 
@@ -46,11 +51,12 @@ use crate::device::dtype;
 use crate::ops::slices;
 use blocks::{Split, attend, attend_backward};
 pub use cost::{HeadSizes, cost};
+pub use cpu_kernels::attention::Scores;
 use fused::Fused;
 pub use heads::Heads;
 pub use packing::{Bucket, Buckets, Grain, Packing, Places};
 
-/// Which keys a query sees: those that are not after it and lie in its segment.
+/// Which keys a query sees: those that are not after it, lie in its segment, and within the window of [`Scores`].
 #[derive(Clone, Debug, Default)]
 pub struct Mask {
     /// [batch, sequence]: where each token's segment begins in its sequence; tokens see each other only within a
@@ -88,7 +94,7 @@ pub fn path(device: DeviceId, compute: Compute, ops: &Ops, head_dim: usize) -> S
         (Way::Blocks, DeviceId::Cuda(_)) => Err("ops.fused_attention = false".into()),
         (_, DeviceId::Cpu) => return "blocks of queries".into(),
         (Way::Fused, DeviceId::Cuda(ordinal)) => {
-            flash::Kernels::of(Gpu::open(ordinal), dtype(compute), head_dim)
+            flash::Kernels::of(Gpu::open(ordinal), dtype(compute), head_dim, Scores::default())
         }
     };
     match fused {
@@ -169,7 +175,7 @@ fn with_backward<const N: usize>(
             (None, None) => {
                 let split = Split::new(&inputs, columns, heads, None);
                 drop(inputs);
-                let o = heads.merge(attend(&split, &mask, 0, arithmetic), arithmetic.dtype);
+                let o = heads.merge(attend(&split, &mask, arithmetic), arithmetic.dtype);
                 (Kept::Whole(Box::new(split)), o)
             }
             (None, Some(packing)) => {
@@ -177,7 +183,7 @@ fn with_backward<const N: usize>(
                 let mut o = unwritten(rows, arithmetic.dtype, &inputs[0]);
                 for (heads, places) in packing.parts(heads) {
                     let split = Split::new(&inputs, columns, heads, Some(&places));
-                    let part = attend(&split, &Mask::default(), 0, arithmetic);
+                    let part = attend(&split, &Mask::default(), arithmetic);
                     o = heads.merge_into(part, Some(&places), o, 0);
                 }
                 (Kept::Packed(inputs.into(), Box::new(packing)), o)
@@ -237,20 +243,28 @@ pub fn attend_cached(
     {
         return o;
     }
+    // Keys before the window of the first new token are not read.
+    let first = heads.scores.first_key(keys - heads.sequence);
+    let (keys, starts) =
+        (keys - first, mask.starts.clone().map(|starts| starts.narrow(1, first, keys - first)));
+    let mask = &Mask { starts, packing: None };
     let rows = |x: Tensor<3>| {
         let [batch, _, columns] = x.dims();
-        x.narrow(1, 0, keys).reshape([batch * keys, columns])
+        x.narrow(1, first, keys).reshape([batch * keys, columns])
     };
     let [k, v] = cached.map(rows);
     if arithmetic.dtype == DType::F32 && [&q, &k, &v].into_iter().all(slices::takes) {
         return cpu::attend_cached([q, k, v].map(Tensor::inner), heads, keys, mask);
     }
-    let past = keys - heads.sequence;
     let all = Heads { sequence: keys, ..heads.of_keys() };
     let of = |heads: Heads, x: Tensor<2>| heads.split(x, 0, None);
     let split = Split { q: of(heads, q), k: of(all, k), v: of(all, v), heads, block: None };
-    heads.merge(attend(&split, mask, past, arithmetic), arithmetic.dtype)
+    heads.merge(attend(&split, mask, arithmetic), arithmetic.dtype)
 }
 
+#[cfg(test)]
+mod cost_tests;
+#[cfg(test)]
+mod scores_tests;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use burn::tensor::{DType, Int, Tensor};
 
 use super::blocks::block;
 use super::blocks::{Split, attend, attend_backward};
-use super::{Buckets, Grain, Heads, Mask, Packing, Way, attention, attention_packed, path};
+use super::{Buckets, Grain, Heads, Mask, Packing, Scores, Way, attention, attention_packed, path};
 use crate::ops::dense::Arithmetic;
 use crate::ops::product::Fp32Math;
 use crate::ops::testing::{assert_close, random};
@@ -16,12 +16,13 @@ fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 #[test]
 fn blocks_of_any_size_give_the_same() {
     let arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
-    let heads = Heads { batch: 2, sequence: 50, kv_heads: 2, group: 3, head_dim: 4 };
+    let heads =
+        Heads { batch: 2, sequence: 50, kv_heads: 2, group: 3, head_dim: 4, scores: Scores::default() };
     let run = |block: usize| {
         let inputs = [(24, 1), (8, 2), (8, 3)].map(|(columns, seed)| random([100, columns], seed).inner());
         let mut split = Split::new(&inputs, [(0, 0), (1, 0), (2, 0)], heads, None);
         split.block = Some(block);
-        let o = attend(&split, &Mask::default(), 0, arithmetic);
+        let o = attend(&split, &Mask::default(), arithmetic);
         let g = heads.split(random([100, 24], 4).inner(), 0, None);
         let [dq, dk, dv] = attend_backward(split, g, &Mask::default(), arithmetic);
         [list(o), list(dq), list(dk), list(dv)]
@@ -39,7 +40,8 @@ fn blocks_of_any_size_give_the_same() {
 #[test]
 fn packed_samples_are_batches_of_their_own() {
     let arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
-    let heads = Heads { batch: 1, sequence: 200, kv_heads: 2, group: 2, head_dim: 4 };
+    let heads =
+        Heads { batch: 1, sequence: 200, kv_heads: 2, group: 2, head_dim: 4, scores: Scores::default() };
     let lengths = [90, 3, 71, 36];
     let of_each = [(0, 90), (90, 3), (93, 71), (164, 36)];
     let starts: Vec<i32> = of_each.into_iter().flat_map(|(start, length)| vec![start; length]).collect();
@@ -80,12 +82,12 @@ fn packed_samples_are_batches_of_their_own() {
 #[test]
 fn a_block_fits_its_bytes_and_is_worth_its_launches() {
     // 8 sequences of 1024, 20 heads: a quarter is 256, and 192 MiB / (4 · 160 · 1024) rows are 307.
-    assert_eq!(block(8, 20, 1024, 1024), 256);
+    assert_eq!(block(8, 20, 1024, 1024, None), 256);
     // 4 sequences of 512, 14 heads: the whole square is 56 MiB.
-    assert!(block(4, 14, 512, 512) >= 512);
+    assert!(block(4, 14, 512, 512, None) >= 512);
     // One token after a hundred thousand.
-    assert!(block(1, 32, 1, 100_000) >= 1);
-    assert!(4 * 64 * 100_000 * block(2, 32, 100_000, 100_000) <= 192 << 20);
+    assert!(block(1, 32, 1, 100_000, None) >= 1);
+    assert!(4 * 64 * 100_000 * block(2, 32, 100_000, 100_000, None) <= 192 << 20);
 }
 
 /// Without fused kernels the blocks run, and a row says so.
@@ -104,50 +106,4 @@ fn the_path_follows_the_recipe_and_the_device() {
     assert_eq!(path(DeviceId::Cpu, Ops::default()), "blocks of queries");
     assert_eq!(path(DeviceId::Cuda(0), blocks), "blocks of queries (ops.fused_attention = false)");
     assert_eq!(path(DeviceId::Cuda(0), plain), "composed of Burn's operators");
-}
-
-/// 200 tokens of 6 query and 2 key heads of 64 elements in bf16.
-#[test]
-fn the_fused_kernels_cost_by_hand() {
-    use super::{HeadSizes, cost};
-    use crate::common::Compute;
-    use crate::common::DeviceId;
-    use crate::device::Capability;
-    use crate::ops::cost::{Setting, Trained};
-    use crate::ops::{Level, Ops};
-
-    let setting = Setting {
-        device: DeviceId::Cuda(0),
-        capability: None,
-        batch: 2,
-        sequence: 100,
-        squares: 20_000.0,
-        compute: Compute::Bf16,
-        stored: 2,
-        keeps_casts: false,
-        ops: Ops::default(),
-        level: Level::default(),
-        ample: true,
-        trained: Trained::ALL,
-        packs: false,
-        tensor: 1,
-    };
-    let sizes = HeadSizes { heads: 6, kv_heads: 2, head_dim: 64 };
-    let fused = cost(&setting, sizes);
-    let (o, qkv, row) = (200 * 384 * 2, 200 * 640 * 2, 200 * 6 * 4);
-    assert!(fused.holds_input);
-    assert_eq!((fused.kept, fused.forward.total(), fused.passing.total()), (row, o + row, o + row));
-    // dK and dV of three parts of the heads in fp32.
-    assert_eq!(fused.backward.total(), o + 2 * row + qkv + 3 * 2 * 200 * 128 * 4);
-    // Forward has two products of 20 000 · 384; backward computes three of its seven again.
-    assert_eq!([fused.flops.forward, fused.flops.recompute], [2.0, 3.0].map(|n| n * 20_000.0 * 384.0));
-    for other in [
-        Setting { compute: Compute::Fp32, ..setting },
-        Setting { device: DeviceId::Cpu, ..setting },
-        Setting { capability: Some(Capability::new(7, 5)), ..setting },
-        Setting { ops: Ops { fused_attention: false, ..Ops::default() }, ..setting },
-    ] {
-        assert!(!cost(&other, sizes).holds_input);
-    }
-    assert!(!cost(&setting, HeadSizes { head_dim: 20, ..sizes }).holds_input);
 }

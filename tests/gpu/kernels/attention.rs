@@ -1,9 +1,9 @@
 //! Rotary embeddings, head layouts and masked softmax.
 
 use burn::tensor::{DType, FloatDType, Tensor};
-use runner::ops::attention::Heads;
 use runner::ops::attention::heads_cuda::{merge_heads, merge_heads_into, split_heads};
-use runner::ops::attention::softmax_cuda::{Mask, masked_softmax, masked_softmax_backward};
+use runner::ops::attention::softmax_cuda::{Mask, Scaling, masked_softmax, masked_softmax_backward};
+use runner::ops::attention::{Heads, Scores};
 use runner::ops::backend::{cube, uncube};
 use runner::ops::rope::Pairs;
 use runner::ops::rope::cuda::rope;
@@ -110,7 +110,7 @@ fn heads() {
             (3, 17, 4, 2, 64, 0, 512),
             (1, 9, 1, 8, 128, 0, 0),
         ] {
-            let dims = Heads { batch, sequence, kv_heads, group, head_dim };
+            let dims = Heads { batch, sequence, kv_heads, group, head_dim, scores: Scores::default() };
             let (tokens, width) = (batch * sequence, kv_heads * group * head_dim);
             let columns = before + width + after;
             for dtype in [DType::F32, DType::BF16] {
@@ -148,35 +148,43 @@ fn heads() {
     });
 }
 
-/// A block of scores: batch, kv_heads, group, positions, first query, keys, positions of a sequence.
-const BLOCKS: [[usize; 7]; 8] = [
-    [1, 1, 1, 1, 0, 1, 1],
-    [2, 1, 1, 3, 0, 3, 5],
-    [2, 2, 3, 5, 4, 9, 11],
-    [1, 2, 2, 16, 16, 32, 64],
-    [2, 2, 1, 8, 120, 128, 128],
-    [1, 1, 4, 4, 600, 608, 1024],
-    [1, 2, 1, 3, 3000, 3003, 4000],
-    [1, 1, 2, 2, 9000, 9004, 9004],
+/// A block of scores: batch, kv_heads, group, positions, first query, keys, positions of a sequence, first key, and the
+/// window (0: none).
+const BLOCKS: [[usize; 9]; 11] = [
+    [1, 1, 1, 1, 0, 1, 1, 0, 0],
+    [2, 1, 1, 3, 0, 3, 5, 0, 2],
+    [2, 2, 3, 5, 4, 9, 11, 0, 0],
+    [2, 2, 3, 5, 4, 8, 11, 1, 4],
+    [1, 2, 2, 16, 16, 32, 64, 0, 0],
+    [2, 2, 1, 8, 120, 128, 128, 0, 0],
+    [2, 2, 1, 8, 120, 64, 128, 64, 50],
+    [1, 1, 4, 4, 600, 608, 1024, 0, 100],
+    [1, 2, 1, 3, 3000, 3003, 4000, 0, 0],
+    [1, 2, 1, 3, 3000, 2003, 4000, 1000, 1990],
+    [1, 1, 2, 2, 9000, 9004, 9004, 0, 8000],
 ];
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn softmax() {
     bench(|bench| {
-        for [batch, kv_heads, group, positions, query_start, keys, total] in BLOCKS {
+        let options = BLOCKS.into_iter().flat_map(|block| [(block, None), (block, Some(20.0))]);
+        for (block, soft_cap) in options {
+            let [batch, kv_heads, group, positions, query_start, keys, total, key_start, window] = block;
+            let window = (window > 0).then_some(window);
             let (matrices, rows) = (batch * kv_heads, positions * group);
             let shape = [matrices, rows, keys];
             // Samples of growing length, and padding at the end of each sequence.
             let segment = |b: usize, j: usize| match () {
-                () if j + 1 == total && total > keys => -1,
+                () if j + 1 == total && total > key_start + keys => -1,
                 () => ((j + 3 * b) as f64).sqrt() as i32 / 3,
             };
             let ids: Vec<i32> = (0..batch * total).map(|i| segment(i / total, i % total)).collect();
-            let scale = 0.3;
+            let scaling = Scaling { scale: 0.3, soft_cap: soft_cap.map(|cap: f64| cap as f32) };
+            let scale = f64::from(scaling.scale);
             for packed in [false, true] {
                 let segments = packed.then(|| integers(&ids, &[batch, total]));
-                let mask = Mask { query_start, group, kv_heads, segments };
+                let mask = Mask { query_start, key_start, window, group, kv_heads, segments };
                 let scores = normal(&shape, DType::F32, 8);
                 let scores = known(
                     &scores.values.iter().map(|x| 4.0 * x + 50.0).collect::<Vec<_>>(),
@@ -189,41 +197,49 @@ fn softmax() {
                     let position = query_start + row % rows / group;
                     let sequence = row / rows / kv_heads * total;
                     let visible = |j: usize| {
-                        j <= position && (!packed || ids[sequence + j] == ids[sequence + position])
+                        let key = key_start + j;
+                        key <= position
+                            && window.is_none_or(|window| position - key < window)
+                            && (!packed || ids[sequence + key] == ids[sequence + position])
                     };
                     let at = row * keys;
-                    let scaled = |j: usize| scale * scores.values[at + j];
-                    let top = (0..keys).filter(|j| visible(*j)).map(scaled).fold(f64::NEG_INFINITY, f64::max);
-                    let terms: Vec<f64> =
-                        (0..keys).map(|j| if visible(j) { (scaled(j) - top).exp() } else { 0.0 }).collect();
+                    // A score and its slope.
+                    let score = |j: usize| {
+                        let z = scale * scores.values[at + j];
+                        let tanh = soft_cap.map(|cap| (cap, (z / cap).tanh()));
+                        tanh.map_or((z, scale), |(cap, t)| (cap * t, scale * (1.0 - t * t)))
+                    };
+                    let seen: Vec<usize> = (0..keys).filter(|j| visible(*j)).collect();
+                    let top = seen.iter().map(|j| score(*j).0).fold(f64::NEG_INFINITY, f64::max);
+                    let mut terms = vec![0.0; keys];
+                    seen.iter().for_each(|j| terms[*j] = (score(*j).0 - top).exp());
                     let sum: f64 = terms.iter().sum();
                     let mean: f64 = (0..keys).map(|j| terms[j] / sum * dp.values[at + j]).sum();
                     p.extend(terms.iter().map(|x| x / sum));
-                    ds.extend((0..keys).map(|j| scale * terms[j] / sum * (dp.values[at + j] - mean)));
+                    ds.extend((0..keys).map(|j| score(j).1 * terms[j] / sum * (dp.values[at + j] - mean)));
                 }
                 for out in [DType::F32, DType::BF16] {
-                    let name =
-                        format!("masked_softmax {shape:?} group {group} from {query_start} packed {packed}");
+                    let name = format!("masked_softmax {block:?} {scaling:?} packed {packed}");
                     let allowed = super::tolerance(out).max(2e-5);
-                    let got = masked_softmax(scores.tensor.clone(), &mask, scale as f32, out);
+                    let got = masked_softmax(scores.tensor.clone(), &mask, scaling, out);
                     bench.compare_within(&name, &got, &p, allowed);
                     let (got, got_ds) = masked_softmax_backward(
                         scores.tensor.clone(),
                         dp.tensor.clone(),
                         &mask,
-                        scale as f32,
+                        scaling,
                         out,
                     );
                     bench.compare_within(&format!("{name} backward P"), &got, &p, allowed);
                     bench.compare_within(&format!("{name} dS"), &got_ds, &ds, allowed);
                 }
-                let name = format!("masked_softmax {shape:?} packed {packed}, in place");
+                let name = format!("masked_softmax {block:?} {scaling:?} packed {packed}, in place");
                 let scores_again = known(&scores.values, &shape, DType::F32);
                 let (got, got_ds) =
-                    masked_softmax_backward(scores_again.tensor, dp.tensor, &mask, scale as f32, DType::F32);
+                    masked_softmax_backward(scores_again.tensor, dp.tensor, &mask, scaling, DType::F32);
                 bench.compare_within(&format!("{name}, backward P"), &got, &p, 2e-5);
                 bench.compare_within(&format!("{name}, dS"), &got_ds, &ds, 2e-5);
-                let got = masked_softmax(scores.tensor, &mask, scale as f32, DType::F32);
+                let got = masked_softmax(scores.tensor, &mask, scaling, DType::F32);
                 bench.compare_within(&name, &got, &p, 2e-5);
             }
         }

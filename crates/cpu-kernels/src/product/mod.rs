@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-pub use pack::Panels;
+pub use pack::{Panels, Part};
 
 use walk::{Output, Work, walk};
 
@@ -143,15 +143,15 @@ pub fn product_here(left: Matrix<'_>, right: Matrix<'_>, to: Target<'_>) {
     run(left, right, to, false);
 }
 
-/// left · the first columns of the panels' matrix, on this thread alone; where the left side has fewer columns than the
-/// matrix has rows, the others are left out.
+/// left · a part of the panels' matrix, on this thread alone.
 ///
 /// # Panics
 /// When the sizes do not fit.
-pub fn product_of_panels(left: Matrix<'_>, right: &Panels, columns: usize, to: Target<'_>) {
+pub fn product_of_panels(left: Matrix<'_>, right: Part<'_>, to: Target<'_>) {
     let Target { first, length, row, start, .. } = to;
+    let columns = right.columns.len();
     left.check();
-    assert!(left.columns > 0 && left.columns <= right.rows && columns <= right.columns, "matmul: the panels");
+    assert!(left.columns > 0 && left.columns == right.rows.len(), "matmul: the panels");
     assert!(
         left.rows > 0 && (left.rows - 1) * row + columns <= length,
         "matmul: the result is larger than its memory"

@@ -17,6 +17,14 @@ pub struct Panels {
     pub(super) columns: usize,
 }
 
+/// Some rows and columns of the matrix of [`Panels`].
+#[derive(Clone)]
+pub struct Part<'a> {
+    pub(super) panels: &'a Panels,
+    pub(super) rows: Range<usize>,
+    pub(super) columns: Range<usize>,
+}
+
 /// Numbers from which on several threads copy.
 const PARALLEL: usize = 1 << 14;
 
@@ -40,11 +48,39 @@ impl Panels {
         }
     }
 
-    /// The panels in order. Each has `width` numbers a row, the last perhaps fewer.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &[f32]> {
-        let length = self.rows * self.columns.next_multiple_of(lanes());
-        self.room.written(length).chunks(width() * self.rows)
+    /// The column with which the panel of this one begins.
+    pub fn begin(column: usize) -> usize {
+        column / width() * width()
     }
+
+    /// These rows and columns.
+    ///
+    /// # Panics
+    /// When the matrix has fewer, or the columns do not [`begin`](Self::begin) with a panel.
+    pub fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Part<'_> {
+        assert!(rows.end <= self.rows && columns.end <= self.columns, "matmul: the panels");
+        assert_eq!(Self::begin(columns.start), columns.start, "matmul: columns begin with a panel");
+        Part { panels: self, rows, columns }
+    }
+}
+
+impl<'a> Part<'a> {
+    /// The panels of the columns in order, from the first row on. Each has `width` numbers a row, the last perhaps fewer.
+    pub(super) fn iter(&self) -> impl Iterator<Item = PanelRows<'a>> + use<'a> {
+        let (Panels { room, rows, columns }, first) = (self.panels, self.rows.start);
+        let panels = room.written(rows * columns.next_multiple_of(lanes())).chunks(width() * rows);
+        panels.skip(self.columns.start / width()).map(move |panel| {
+            let width = panel.len() / rows;
+            PanelRows { data: &panel[first * width..], width }
+        })
+    }
+}
+
+/// Rows of a panel.
+pub(super) struct PanelRows<'a> {
+    pub data: &'a [f32],
+    /// Numbers of a row.
+    pub width: usize,
 }
 
 /// The panel of these columns; `to` has as many numbers for each row as fit.

@@ -81,6 +81,30 @@ fn parts_of_matrices() {
     }
 }
 
+#[test]
+fn parts_of_panels() {
+    let (k, n) = (300, 200);
+    let b = numbers(k * n, 2);
+    for turned in [false, true] {
+        let right = matrix(&b, k, n, turned);
+        let mut panels = Panels::EMPTY;
+        panels.fill(&right, 0..n, false);
+        for (rows, columns) in [(0..k, 0..n), (7..299, Panels::begin(130)..131), (250..251, 0..65)] {
+            let (m, width) = (9, columns.len());
+            let a = numbers(m * rows.len(), 1);
+            let mut out = vec![f32::NAN; m * width];
+            let part = panels.part(rows.clone(), columns.clone());
+            product_of_panels(Matrix::new(&a, m, rows.len()), part, Target::over(&mut out, width));
+            for (i, x) in out.iter().enumerate() {
+                let (row, column) = (&a[i / width * rows.len()..], columns.start + i % width);
+                let at = |p: usize| right.data[p * right.row + column * right.column];
+                let exact: f64 = rows.clone().zip(row).map(|(p, a)| f64::from(*a) * f64::from(at(p))).sum();
+                assert!((f64::from(*x) - exact).abs() < 2e-5, "{rows:?} {columns:?}: {x} {exact}");
+            }
+        }
+    }
+}
+
 /// Neither the threads nor which side is copied changes a bit.
 #[test]
 fn an_element_is_the_same_wherever_it_is_computed() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::pack::Panels;
+use super::pack::{Panels, Part};
 use super::tile::{self, Left, ROWS, Vector, tile};
 use super::transpose::transpose;
 use super::{Matrix, Start};
@@ -53,7 +53,7 @@ pub fn walk(left: Matrix<'_>, right: Matrix<'_>, output: Output<'_>, parallel: b
     for first in (0..columns).step_by(at_once) {
         let part = first..columns.min(first + at_once);
         panels.fill(&right, part.clone(), parallel);
-        Work { left, panels: &panels, part, output }.run(parallel);
+        Work { left, panels: panels.part(0..inner, 0..part.len()), part, output }.run(parallel);
     }
     PANELS.set(panels);
 }
@@ -77,7 +77,7 @@ pub fn width() -> usize {
 /// Panels, the left side, and which columns of the result they give.
 pub struct Work<'a> {
     pub left: Matrix<'a>,
-    pub panels: &'a Panels,
+    pub panels: Part<'a>,
     pub part: Range<usize>,
     pub output: Output<'a>,
 }
@@ -138,11 +138,11 @@ impl Work<'_> {
             let columns = first..self.part.end.min(first + width);
             // SAFETY: the caller's.
             unsafe {
-                match panel.len() / self.panels.rows / V::LANES {
-                    vectors if vectors >= WIDTH => self.panel::<V, WIDTH>(panel, rows.clone(), columns),
-                    1 => self.panel::<V, 1>(panel, rows.clone(), columns),
-                    2 => self.panel::<V, 2>(panel, rows.clone(), columns),
-                    _ => self.panel::<V, 3>(panel, rows.clone(), columns),
+                match panel.width / V::LANES {
+                    vectors if vectors >= WIDTH => self.panel::<V, WIDTH>(panel.data, rows.clone(), columns),
+                    1 => self.panel::<V, 1>(panel.data, rows.clone(), columns),
+                    2 => self.panel::<V, 2>(panel.data, rows.clone(), columns),
+                    _ => self.panel::<V, 3>(panel.data, rows.clone(), columns),
                 }
             }
         }

@@ -3,6 +3,8 @@
 //     P = exp(scale QK^T - lse)    dS = P * (dO V^T - delta)    delta = rowsum(dO * O)
 //     dQ = scale dS K              dK = scale dS^T Q            dV = P^T dO
 //
+// With a soft cap the scores are CAP tanh(scale QK^T / CAP), and dS has the factor 1 - tanh^2.
+//
 // A block of the first has queries and passes over keys; a block of the second has keys and passes over queries, of
 // every query head that shares them. Each sum has one order, so results are the same from run to run, and P and dS
 // stay in registers.
@@ -17,13 +19,13 @@ struct Backward {
     float *sums;
     const int *start;
     int q_stride, k_stride, v_stride, o_stride, dq_stride, dk_stride, dv_stride;
-    int batch, sequence, heads, kv_heads, parts;
+    int batch, sequence, heads, kv_heads, parts, window;
     float scale;
 };
 
 // Whether registers hold the left-hand sides of the scores, and blocks on a multiprocessor.
 constexpr bool DQ_HELD = HEAD_DIM <= 64 && !WGMMA;
-constexpr int DQ_BLOCKS = (HEAD_DIM > 64 ? 2 : 3) + WGMMA;
+constexpr int DQ_BLOCKS = HEAD_DIM > 128 ? 1 : (HEAD_DIM > 64 ? 2 : 3) + WGMMA;
 
 // Shared memory: Q, dO and two tiles each of K and V. Grid: batch * heads, blocks of queries.
 extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward_queries(const Backward p) {
@@ -32,41 +34,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward
     const u32 kv_tiles = g_tile + TILE_BYTES<OWN>;
     const int lane = threadIdx.x & 31, warp_row = (threadIdx.x >> 5) * 16;
 
-    const int head = blockIdx.x % p.heads, batch = blockIdx.x / p.heads;
-    const int kv_head = head / (p.heads / p.kv_heads);
-    const long long token = static_cast<long long>(batch) * p.sequence;
-    const int first = (gridDim.y - 1 - blockIdx.y) * OWN;
-    const int last = min(first + OWN, p.sequence) - 1;
-    const element *k = p.k + token * p.k_stride + kv_head * HEAD_DIM;
-    const element *v = p.v + token * p.v_stride + kv_head * HEAD_DIM;
-    const element *o = p.o + token * p.o_stride + head * HEAD_DIM;
-    const element *g = p.g + token * p.o_stride + head * HEAD_DIM;
-    const int *start = p.start ? p.start + token : nullptr;
+    constexpr int KEYS = BACKWARD_KEYS;
+    const Queries<KEYS> own(p);
+    const int first = own.first, last = own.last;
+    const element *o = p.o + own.token * p.o_stride + own.head * HEAD_DIM;
+    const element *g = p.g + own.token * p.o_stride + own.head * HEAD_DIM;
 
-    const int unit_first = first + (OWN > TOGETHER ? warp_row : 0), unit_last = unit_first + TOGETHER - 1;
-    const int begin_tile = common(start ? start[first] / KEYS : 0), end_tile = last / KEYS + 1;
-    const int some_begin = start ? start[min(unit_first, last)] : 0;
-    const int all_begin = common(start ? start[min(unit_last, last)] : 0);
-
-    copy_tile<OWN>(q_tile, p.q + token * p.q_stride + head * HEAD_DIM, p.q_stride, first, p.sequence);
+    copy_tile<OWN>(q_tile, p.q + own.token * p.q_stride + own.head * HEAD_DIM, p.q_stride, first, p.sequence);
     copy_tile<OWN>(g_tile, g, p.o_stride, first, p.sequence);
-    auto copy = [&](int stage, int n) {
-        const u32 tiles = kv_tiles + stage * 2 * TILE_BYTES<KEYS>;
-        copy_tile<KEYS>(tiles, k, p.k_stride, n * KEYS, p.sequence);
-        copy_tile<KEYS>(tiles + TILE_BYTES<KEYS>, v, p.v_stride, n * KEYS, p.sequence);
-    };
-    copy(0, begin_tile);
+    auto copy = [&](int stage, int n) { own.copy(p, kv_tiles + stage * 2 * TILE_BYTES<KEYS>, n); };
+    copy(0, own.begin_tile);
 
-    const float scale = p.scale * LOG2E;
+    const float scale = score_scale(p.scale) * LOG2E;
     const int row = first + warp_row + (lane >> 2);
-    const long long statistics = (static_cast<long long>(batch) * p.heads + head) * p.sequence;
+    const long long statistics = (static_cast<long long>(own.batch) * p.heads + own.head) * p.sequence;
     float dq[STEPS * 2][4] = {};
     float lse[2], delta[2];
     int row_begin[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int valid = min(row + r * 8, last);
-        row_begin[r] = start ? start[valid] : 0;
+        row_begin[r] = first_key(own.start, valid, p.window);
         lse[r] = p.lse[statistics + valid] * LOG2E;
         // The four threads of a row have its chunks in turn.
         float all = 0.0f;
@@ -93,14 +81,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward
     left_g.hold();
 
     int stage = 0;
-    for (int n = begin_tile; n < end_tile; n++, stage ^= 1) {
+    for (int n = own.begin_tile; n < own.end_tile; n++, stage ^= 1) {
         copies_end();
         publish();
         __syncthreads();
-        if (n + 1 < end_tile) copy(stage ^ 1, n + 1);
+        if (n + 1 < own.end_tile) copy(stage ^ 1, n + 1);
         const u32 k_tile = kv_tiles + stage * 2 * TILE_BYTES<KEYS>, v_tile = k_tile + TILE_BYTES<KEYS>;
         const int key = n * KEYS;
-        if (OWN > TOGETHER && key + KEYS <= some_begin) continue;
+        if (own.passes(key)) continue;
 
         float s[KEYS / 8][4], dp[KEYS / 8][4];
         begin();
@@ -109,12 +97,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward
         scores<KEYS>(dp, left_g, v_tile);
         commit();
         wait<1>(s);
+        cap_softly(s, p.scale);
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
-            for (int c = 0; c < 4; c++) s[j][c] = exp2_fast(fmaf(s[j][c], scale, -lse[c >> 1]));
+            for (int c = 0; c < 4; c++) {
+                const float tanh = s[j][c];
+                s[j][c] = exp2_fast(fmaf(s[j][c], scale, -lse[c >> 1]));
+                if constexpr (CAPPED) s[j][c] *= 1.0f - tanh * tanh;
+            }
         }
-        if (key + KEYS - 1 > unit_first || key < all_begin) hide(s, key, row, row_begin, 0.0f);
+        own.hide(s, key, row, row_begin, 0.0f);
         wait<0>(dp);
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {
@@ -130,6 +123,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward
     }
     __syncthreads();
     put<OWN>(q_tile, warp_row, dq, p.scale, p.scale);
-    element *out = p.dq + token * p.dq_stride + head * HEAD_DIM;
+    element *out = p.dq + own.token * p.dq_stride + own.head * HEAD_DIM;
     write_rows<OWN>(out, p.dq_stride, q_tile, warp_row, first, p.sequence);
 }

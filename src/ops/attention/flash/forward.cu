@@ -1,7 +1,8 @@
 // Causal attention, forward (Dao 2023, FlashAttention-2): a block has OWN queries of one head and passes over the
 // keys that these may see, tile by tile, with the softmax's maximum and sum of each row so far.
 //
-// Key j is visible to query i when start[i] <= j <= i. `start` does not fall along a sequence.
+// Key j is visible to query i when start[i] <= j <= i, and with a window when i - window < j. `start` does not fall along
+// a sequence.
 
 struct Forward {
     // Row 0, column 0 of head 0, each with a token a row.
@@ -13,12 +14,14 @@ struct Forward {
     const int *start;
     // Elements between tokens.
     int q_stride, k_stride, v_stride, o_stride;
-    int sequence, heads, kv_heads;
+    int sequence, heads, kv_heads, window;
     float scale;
 };
 
 // Blocks on a multiprocessor: what fits into its registers.
-constexpr int FORWARD_BLOCKS = HEAD_DIM > 64 ? 2 : WGMMA ? 5 : 3;
+constexpr int FORWARD_BLOCKS = HEAD_DIM > 128 ? 1 : HEAD_DIM > 64 ? 2 : WGMMA ? 5 : 3;
+// Whether registers hold Q.
+constexpr bool Q_HELD = HEAD_DIM <= 128 && !WGMMA;
 
 // Shared memory: Q, two tiles each of K and V. Grid: batch * heads, blocks of queries.
 extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) attend(const Forward p) {
@@ -26,63 +29,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) attend(con
     const u32 q_tile = shared_address(memory);
     const u32 kv_tiles = q_tile + TILE_BYTES<OWN>;
     const int lane = threadIdx.x & 31, warp_row = (threadIdx.x >> 5) * 16;
+    constexpr int KEYS = FORWARD_KEYS;
+    const Queries<KEYS> own(p);
+    const int first = own.first, last = own.last;
 
-    const int head = blockIdx.x % p.heads, batch = blockIdx.x / p.heads;
-    const int kv_head = head / (p.heads / p.kv_heads);
-    const long long token = static_cast<long long>(batch) * p.sequence;
-    // The blocks that see the most keys come first.
-    const int first = (gridDim.y - 1 - blockIdx.y) * OWN;
-    const int last = min(first + OWN, p.sequence) - 1;
-    const element *q = p.q + token * p.q_stride + head * HEAD_DIM;
-    const element *k = p.k + token * p.k_stride + kv_head * HEAD_DIM;
-    const element *v = p.v + token * p.v_stride + kv_head * HEAD_DIM;
-    const int *start = p.start ? p.start + token : nullptr;
+    copy_tile<OWN>(q_tile, p.q + own.token * p.q_stride + own.head * HEAD_DIM, p.q_stride, first, p.sequence);
+    auto copy = [&](int stage, int n) { own.copy(p, kv_tiles + stage * 2 * TILE_BYTES<KEYS>, n); };
+    copy(0, own.begin_tile);
 
-    // Of the warps that work together; queries beyond the sequence are computed like others and not written.
-    const int unit_first = first + (OWN > TOGETHER ? warp_row : 0), unit_last = unit_first + TOGETHER - 1;
-    const int begin_tile = common(start ? start[first] / KEYS : 0), end_tile = last / KEYS + 1;
-    const int some_begin = start ? start[min(unit_first, last)] : 0;
-    const int all_begin = common(start ? start[min(unit_last, last)] : 0);
-
-    copy_tile<OWN>(q_tile, q, p.q_stride, first, p.sequence);
-    auto copy = [&](int stage, int n) {
-        const u32 tiles = kv_tiles + stage * 2 * TILE_BYTES<KEYS>;
-        copy_tile<KEYS>(tiles, k, p.k_stride, n * KEYS, p.sequence);
-        copy_tile<KEYS>(tiles + TILE_BYTES<KEYS>, v, p.v_stride, n * KEYS, p.sequence);
-    };
-    copy(0, begin_tile);
-
-    const float scale = p.scale * LOG2E;
+    const float scale = score_scale(p.scale) * LOG2E;
     // The thread's rows are this one and the eighth after it.
     const int row = first + warp_row + (lane >> 2);
     float o[STEPS * 2][4] = {};
     float highest[2] = {-INFINITE, -INFINITE}, sum[2] = {};
-    int row_begin[2] = {};
-    if (start) {
-        row_begin[0] = start[min(row, last)];
-        row_begin[1] = start[min(row + 8, last)];
-    }
+    const int row_begin[2] = {first_key(own.start, min(row, last), p.window),
+                              first_key(own.start, min(row + 8, last), p.window)};
     copies_end();
     __syncthreads();
-    Left<OWN, !WGMMA> left_q(q_tile, warp_row);
+    Left<OWN, Q_HELD> left_q(q_tile, warp_row);
     left_q.hold();
 
     int stage = 0;
-    for (int n = begin_tile; n < end_tile; n++, stage ^= 1) {
+    for (int n = own.begin_tile; n < own.end_tile; n++, stage ^= 1) {
         copies_end();
         publish();
         __syncthreads();
-        if (n + 1 < end_tile) copy(stage ^ 1, n + 1);
+        if (n + 1 < own.end_tile) copy(stage ^ 1, n + 1);
         const u32 k_tile = kv_tiles + stage * 2 * TILE_BYTES<KEYS>, v_tile = k_tile + TILE_BYTES<KEYS>;
         const int key = n * KEYS;
-        if (OWN > TOGETHER && key + KEYS <= some_begin) continue;
+        if (own.passes(key)) continue;
 
         float s[KEYS / 8][4];
         begin();
         scores<KEYS>(s, left_q, k_tile);
         commit();
         wait<0>(s);
-        if (key + KEYS - 1 > unit_first || key < all_begin) hide(s, key, row, row_begin, -INFINITE);
+        cap_softly(s, p.scale);
+        own.hide(s, key, row, row_begin, -INFINITE);
         float correction[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -121,16 +104,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) attend(con
         wait<0>(o);
     }
 
-    float *lse = p.lse + (static_cast<long long>(batch) * p.heads + head) * p.sequence;
+    float *lse = p.lse + (static_cast<long long>(own.batch) * p.heads + own.head) * p.sequence;
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float all = row_sum(sum[r]);
         factor[r] = 1.0f / all;
-        if ((lane & 3) == 0 && row + r * 8 <= last) lse[row + r * 8] = highest[r] * p.scale + logf(all);
+        if ((lane & 3) == 0 && row + r * 8 <= last) lse[row + r * 8] = highest[r] * score_scale(p.scale) + logf(all);
     }
     // This warp alone reads these rows of Q.
     __syncwarp();
     put<OWN>(q_tile, warp_row, o, factor[0], factor[1]);
-    write_rows<OWN>(p.o + token * p.o_stride + head * HEAD_DIM, p.o_stride, q_tile, warp_row, first, p.sequence);
+    element *o_rows = p.o + own.token * p.o_stride + own.head * HEAD_DIM;
+    write_rows<OWN>(o_rows, p.o_stride, q_tile, warp_row, first, p.sequence);
 }

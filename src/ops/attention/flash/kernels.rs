@@ -1,4 +1,4 @@
-//! [`Kernels`]: the attention kernels of one type and head size.
+//! [`Kernels`]: the attention kernels of one type, head size and kind of scores.
 
 use burn::tensor::DType;
 
@@ -8,10 +8,12 @@ use crate::device::cuda::program;
 use crate::device::cuda::program::{Function, Source};
 use crate::device::cuda::{Gpu, capability};
 use crate::device::{Capability, Feature};
+use crate::ops::attention::Scores;
 
 const TEXT: &str = concat!(
     include_str!("tile.cuh"),
     include_str!("product.cuh"),
+    include_str!("queries.cuh"),
     include_str!("forward.cu"),
     include_str!("backward.cu"),
     include_str!("backward_keys.cu"),
@@ -44,6 +46,10 @@ impl Part {
 struct Variant {
     bfloat16: bool,
     head_dim: usize,
+    windowed: bool,
+    soft_cap: Option<f32>,
+    /// Whether a block may have the shared memory of tiles of 32 rows of the largest heads.
+    ample: bool,
     /// Hopper's tensor cores by warpgroup instructions, which no later generation has.
     wgmma: bool,
 }
@@ -64,8 +70,8 @@ pub fn fits(dtype: DType, head_dim: usize, capability: Option<Capability>) -> Re
     if !matches!(dtype, DType::BF16 | DType::F16) {
         return Err("fused attention computes in bf16 and fp16".into());
     }
-    if head_dim == 0 || !head_dim.is_multiple_of(16) || head_dim > 128 {
-        return Err(format!("fused attention has heads of 16, 32, … 128 elements, not {head_dim}"));
+    if head_dim == 0 || !head_dim.is_multiple_of(8) || head_dim > 256 {
+        return Err(format!("fused attention has heads of 8, 16, … 256 elements, not {head_dim}"));
     }
     match capability.filter(|capability| !capability.has(Feature::FusedAttention)) {
         Some(other) => Err(format!("{}, not {other}", Feature::FusedAttention)),
@@ -73,15 +79,25 @@ pub fn fits(dtype: DType, head_dim: usize, capability: Option<Capability>) -> Re
     }
 }
 
+/// Whether registers do not hold the sums for dK and dV of a block of keys at once, so that two blocks sum them.
+pub fn sums_apart(head_dim: usize) -> bool {
+    head_dim > 128
+}
+
+/// The soft cap of scores as the sources take it.
+pub fn soft_cap_macro(soft_cap: Option<f32>) -> Option<String> {
+    soft_cap.map(|cap| format!("SOFT_CAP={cap:?}f"))
+}
+
 impl Kernels {
     /// Compiled and loaded at the first call, which takes seconds.
     ///
     /// # Errors
     /// Why there are none; the answer stays the same in a process.
-    pub fn of(gpu: &Gpu, dtype: DType, head_dim: usize) -> Result<Self, String> {
+    pub fn of(gpu: &Gpu, dtype: DType, head_dim: usize, scores: Scores) -> Result<Self, String> {
         let capability = capability(gpu.ordinal);
         fits(dtype, head_dim, Some(capability))?;
-        let variant = Variant::of(capability, dtype, head_dim);
+        let variant = Variant::of(capability, dtype, head_dim, scores);
         let parts = Part::ALL.map(|(part, name)| (name, variant.shared(part)));
         Ok(Self { variant, functions: gpu.functions(&variant.source(), parts)? })
     }
@@ -99,6 +115,17 @@ impl Kernels {
         self.variant.head_dim
     }
 
+    /// Whether they compute these scores.
+    pub fn computes(&self, scores: Scores) -> bool {
+        let Variant { windowed, soft_cap, .. } = self.variant;
+        soft_cap == scores.soft_cap.map(|cap| cap as f32) && (windowed || scores.window.is_none())
+    }
+
+    /// Blocks of [`Part::Keys`] that have the same keys.
+    pub fn sums(&self) -> usize {
+        if sums_apart(self.variant.head_dim) { 2 } else { 1 }
+    }
+
     pub fn launch(&self, part: Part, [x, y]: [usize; 2]) -> Launch {
         let function = self.functions[part as usize];
         Launch { function, grid: [x as u32, y as u32], threads: THREADS as u32 }
@@ -107,54 +134,82 @@ impl Kernels {
 
 impl Variant {
     /// Only Hopper has instructions of a warpgroup.
-    fn of(capability: Capability, dtype: DType, head_dim: usize) -> Self {
-        let wgmma = capability == Capability::new(9, 0) && head_dim.is_multiple_of(64);
-        Self { bfloat16: dtype == DType::BF16, head_dim, wgmma }
+    fn of(capability: Capability, dtype: DType, head_dim: usize, scores: Scores) -> Self {
+        let wgmma = capability == Capability::new(9, 0) && head_dim.is_multiple_of(64) && head_dim <= 128;
+        Self {
+            bfloat16: dtype == DType::BF16,
+            head_dim,
+            windowed: scores.window.is_some(),
+            soft_cap: scores.soft_cap.map(|cap| cap as f32),
+            ample: capability.shared_memory() >= 130 << 10,
+            wgmma,
+        }
     }
 
-    /// Rows of a tile of queries that registers allow.
-    fn queries(self) -> usize {
-        if self.wgmma || self.head_dim <= 64 { 64 } else { 32 }
+    /// Rows that registers and shared memory allow: of a tile of keys in forward and in backward, and of one of queries.
+    fn rows(self) -> [usize; 3] {
+        match self.head_dim {
+            ..=64 => [64, 64, 64],
+            ..=128 => [64, 64, if self.wgmma { 64 } else { 32 }],
+            ..=192 => [32, 32, 32],
+            _ if self.ample => [32, 32, 32],
+            _ => [32, 16, 16],
+        }
     }
 
     /// Bytes of shared memory; as the kernels lay it out.
     fn shared(self, part: Part) -> usize {
         // Rows lie in panels of 64 elements.
         let tile = |rows: usize| rows * self.head_dim.div_ceil(64) * 128;
+        let [forward, backward, queries] = self.rows();
         match part {
-            Part::Forward => 5 * tile(OWN),
-            Part::Queries => 6 * tile(OWN),
+            Part::Forward => tile(OWN) + 4 * tile(forward),
+            Part::Queries => 2 * tile(OWN) + 4 * tile(backward),
             // lse, delta and start of the queries of two stages.
-            Part::Keys => 2 * tile(OWN) + 4 * tile(self.queries()) + 2 * 3 * 4 * self.queries(),
+            Part::Keys => 2 * tile(OWN) + 4 * tile(queries) + 2 * 3 * 4 * queries,
             Part::Sum => 0,
         }
     }
 
     fn source(self) -> Source {
-        let Self { bfloat16, head_dim, wgmma } = self;
-        let macros = vec![
+        let Self { bfloat16, head_dim, windowed, soft_cap, wgmma, .. } = self;
+        let [forward, backward, queries] = self.rows();
+        let mut macros = vec![
             format!("BFLOAT16={}", u8::from(bfloat16)),
             format!("HEAD_DIM={head_dim}"),
             format!("WGMMA={}", u8::from(wgmma)),
-            format!("QUERIES={}", self.queries()),
+            format!("FORWARD_KEYS={forward}"),
+            format!("BACKWARD_KEYS={backward}"),
+            format!("QUERIES={queries}"),
+            format!("WINDOW={}", u8::from(windowed)),
         ];
+        macros.extend(soft_cap_macro(soft_cap));
         Source { name: "flash.cu", text: TEXT, macros, generation_only: wgmma }
     }
 }
 
 /// The head sizes with the most shared memory and registers, of the ways that a block is laid out: Hopper has one by other
-/// instructions.
+/// instructions. With the options of scores, and a head of an odd multiple of 8 elements.
 #[cfg(test)]
 pub fn variants(capability: Capability) -> Vec<program::Variant> {
-    let other = if Variant::of(capability, DType::F16, 64).wgmma { 80 } else { 64 };
-    let all = [(DType::BF16, 128), (DType::F16, other)];
-    let all = all.into_iter().filter(|(dtype, head_dim)| fits(*dtype, *head_dim, Some(capability)).is_ok());
-    let of = |(dtype, head_dim)| {
-        let variant = Variant::of(capability, dtype, head_dim);
+    let scores = Scores::default();
+    let options = Scores { soft_cap: Some(50.0), window: Some(100), ..scores };
+    let other = if Variant::of(capability, DType::F16, 64, scores).wgmma { 80 } else { 64 };
+    let all = [
+        (DType::BF16, 128, scores),
+        (DType::F16, other, scores),
+        (DType::BF16, 256, options),
+        (DType::BF16, 64, options),
+        (DType::F16, 104, options),
+    ];
+    let all =
+        all.into_iter().filter(|(dtype, head_dim, _)| fits(*dtype, *head_dim, Some(capability)).is_ok());
+    let compiled = |(dtype, head_dim, scores)| {
+        let variant = Variant::of(capability, dtype, head_dim, scores);
         let kernels = Part::ALL.map(|(part, name)| (name, variant.shared(part)));
         program::Variant { source: variant.source(), kernels: kernels.into() }
     };
-    all.map(of).collect()
+    all.map(compiled).collect()
 }
 
 #[cfg(test)]
@@ -163,11 +218,11 @@ mod tests {
 
     #[test]
     fn types_and_head_sizes() {
-        for head_dim in [16, 64, 80, 128] {
+        for head_dim in [8, 64, 80, 128, 192, 256] {
             assert_eq!(fits(DType::BF16, head_dim, None), Ok(()));
         }
         assert!(fits(DType::F32, 64, None).unwrap_err().contains("bf16 and fp16"));
-        for head_dim in [0, 20, 144] {
+        for head_dim in [0, 20, 264] {
             assert!(fits(DType::F16, head_dim, None).unwrap_err().contains(&format!("not {head_dim}")));
         }
         let on = |major, minor| fits(DType::F16, 64, Some(Capability::new(major, minor)));
@@ -175,13 +230,14 @@ mod tests {
         assert_eq!((on(8, 0), on(12, 0)), (Ok(()), Ok(())));
     }
 
-    /// The least a block may have on devices from 8.6 on is 99 KiB.
     #[test]
     fn tiles_fit_into_shared_memory() {
-        for head_dim in (16..=128).step_by(16) {
-            let variant = Variant { bfloat16: true, head_dim, wgmma: false };
-            for (part, _) in Part::ALL {
-                assert!(variant.shared(part) <= 99 << 10);
+        for capability in [Capability::new(8, 0), Capability::new(8, 6), Capability::new(9, 0)] {
+            for head_dim in (8..=256).step_by(8) {
+                let variant = Variant::of(capability, DType::BF16, head_dim, Scores::default());
+                for (part, _) in Part::ALL {
+                    assert!(variant.shared(part) <= capability.shared_memory());
+                }
             }
         }
     }

@@ -11,9 +11,10 @@ use burn_cubecl::tensor::CubeTensor;
 
 use crate::device::cuda::launch::{Pointer, launch};
 use crate::device::cuda::{by_rows, empty};
+use crate::ops::attention::Scores;
 #[cfg(test)]
 pub use kernels::variants;
-pub use kernels::{Kernels, fits};
+pub use kernels::{Kernels, fits, soft_cap_macro};
 use kernels::{OWN, Part};
 
 /// What is attended.
@@ -24,11 +25,27 @@ pub struct Attended {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    pub scores: Scores,
 }
 
 impl Attended {
     fn tokens(&self) -> usize {
         self.batch * self.sequence
+    }
+
+    /// Products of the size of QKᵀ that backward computes although forward or another of its passes does: QKᵀ in each
+    /// pass, and dO Vᵀ in all but the first and one that sums dV alone.
+    pub fn recomputed(&self) -> usize {
+        if kernels::sums_apart(self.head_dim) { 4 } else { 3 }
+    }
+
+    fn scale(&self) -> f32 {
+        self.scores.scale.unwrap_or_else(|| 1.0 / (self.head_dim as f64).sqrt()) as f32
+    }
+
+    /// Keys that a query sees; the kernels read it where it is less than the sequence.
+    fn window(&self) -> i32 {
+        self.scores.window.unwrap_or(self.sequence).min(self.sequence) as i32
     }
 
     /// Blocks of as many rows as a block of threads has.
@@ -89,6 +106,7 @@ impl Inputs {
         check(&self.qkv, kernels, of);
         let starts = self.starts.as_ref().map(|starts| starts.meta.num_elements());
         assert!(starts.is_none_or(|count| count == of.tokens()), "attention: a start for each token");
+        assert!(kernels.computes(of.scores.within(of.sequence)), "attention: the options of its scores");
     }
 
     /// Rows and columns of the tensor that has q, k or v.
@@ -123,7 +141,7 @@ pub struct Output {
     pub lse: CubeTensor,
 }
 
-/// softmax(QKᵀ / √d) V over the keys that each query sees.
+/// softmax(QKᵀ / √d) V over the keys that each query sees, or as the options of the scores say.
 pub fn attend(kernels: &Kernels, inputs: &Inputs, of: Attended) -> Output {
     inputs.check(kernels, &of);
     let q = &inputs.qkv[0].tensor;
@@ -141,9 +159,9 @@ pub fn attend(kernels: &Kernels, inputs: &Inputs, of: Attended) -> Output {
     ];
     let strides = [q.stride(), k.stride(), v.stride(), columns as i32];
     let sizes = [of.sequence, of.heads, of.kv_heads].map(|size| size as i32);
-    let integers = [&strides[..], &sizes].concat();
+    let integers = [&strides[..], &sizes, &[of.window()]].concat();
     let forward = kernels.launch(Part::Forward, [of.batch * of.heads, of.blocks()]);
-    launch(&o, pointers, integers, scale(&of), [forward]);
+    launch(&o, pointers, integers, of.scale(), [forward]);
     Output { o, lse }
 }
 
@@ -184,18 +202,14 @@ pub fn attend_backward(
     let sizes = [of.batch, of.sequence, of.heads, of.kv_heads, parts].map(|size| size as i32);
     let mut launches = vec![
         kernels.launch(Part::Queries, [of.batch * of.heads, of.blocks()]),
-        kernels.launch(Part::Keys, [of.batch * of.kv_heads * parts, of.blocks()]),
+        kernels.launch(Part::Keys, [of.batch * of.kv_heads * parts * kernels.sums(), of.blocks()]),
     ];
     launches.extend(sums.is_some().then(|| {
         let vectors = of.tokens() * of.kv_heads * of.head_dim / 8;
         kernels.launch(Part::Sum, [vectors.div_ceil(kernels::THREADS), 2])
     }));
-    let integers = [&strides[..], &sizes].concat();
-    launch(&dq.tensor, pointers, integers, scale(&of), launches);
-}
-
-fn scale(of: &Attended) -> f32 {
-    (1.0 / (of.head_dim as f64).sqrt()) as f32
+    let integers = [&strides[..], &sizes, &[of.window()]].concat();
+    launch(&dq.tensor, pointers, integers, of.scale(), launches);
 }
 
 #[cfg(test)]
@@ -205,7 +219,8 @@ mod tests {
     #[test]
     fn parts_fill_the_device_and_have_a_head_each() {
         let parts = |batch, sequence, heads, kv_heads| {
-            Attended { batch, sequence, heads, kv_heads, head_dim: 64 }.parts()
+            let scores = Scores::default();
+            Attended { batch, sequence, heads, kv_heads, head_dim: 64, scores }.parts()
         };
         // 4 · 2 · 8 blocks want ten parts, and there are seven heads.
         assert_eq!(parts(4, 512, 14, 2), 7);

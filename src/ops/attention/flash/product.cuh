@@ -184,17 +184,3 @@ __device__ __forceinline__ void accumulate(float (&c)[STEPS * 2][4], const u32 (
 #endif
     }
 }
-
-// Puts `hidden` where a query does not see a key of the tile that begins with `key`. The thread's queries are `row` and the
-// eighth after it; `row_begin` has the first key that each sees.
-__device__ __forceinline__ void hide(float (&s)[KEYS / 8][4], int key, int row, const int (&row_begin)[2], float hidden) {
-    const int lane = threadIdx.x & 31;
-#pragma unroll
-    for (int j = 0; j < KEYS / 8; j++) {
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            const int at = key + j * 8 + (lane & 3) * 2 + (c & 1);
-            if (at > row + (c >> 1) * 8 || at < row_begin[c >> 1]) s[j][c] = hidden;
-        }
-    }
-}

@@ -1,14 +1,17 @@
 // Tiles of rows in shared memory: how they lie, come and go. No header of CUDA is needed.
 //
-// Given at compile time: HEAD_DIM, a multiple of 16 up to 128 (with WGMMA of 64), BFLOAT16, 1 or 0 (half), WGMMA, and
-// QUERIES, the rows of a tile of queries, a multiple of 16 (with WGMMA 64).
+// Given at compile time: HEAD_DIM, a multiple of 8 up to 256 (with WGMMA of 64 up to 128), BFLOAT16, 1 or 0 (half), WGMMA;
+// the rows of a tile of keys in FORWARD_KEYS and BACKWARD_KEYS, and of queries in QUERIES, multiples of 16 (with WGMMA 64);
+// WINDOW, whether there is one, and where scores have a soft cap SOFT_CAP.
 
 typedef unsigned int u32;
 typedef unsigned short element;
 
-constexpr int STEPS = HEAD_DIM / 16;
+constexpr int STEPS = (HEAD_DIM + 15) / 16;
 // Of 16 bytes: what one thread copies, and one row of an 8 x 8 matrix of ldmatrix.
 constexpr int CHUNKS = HEAD_DIM / 8;
+// Of a row in a tile: one more, of zeros, where they are odd.
+constexpr int TILE_CHUNKS = STEPS * 2;
 // A tile's rows lie in panels of 64 columns, 128 bytes.
 constexpr int PANELS = (HEAD_DIM + 63) / 64;
 constexpr float LOG2E = 1.4426950408889634f;
@@ -20,7 +23,6 @@ template <int ROWS> constexpr int TILE_BYTES = ROWS * PANELS * 128;
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * 32;
 constexpr int OWN = WARPS * 16;
-constexpr int KEYS = 64;
 
 // Byte of a chunk in a tile. The chunks of a row are permuted by the row's number, so that eight rows' chunks of
 // one column lie in different banks.
@@ -48,7 +50,7 @@ __device__ __forceinline__ void copies_end() {
 // Begins the copy of a tile: ROWS rows from `first` on, zeros from row `rows` on. `x` is row 0, `stride` in elements.
 template <u32 ROWS>
 __device__ __forceinline__ void copy_tile(u32 tile, const element *x, int stride, int first, int rows) {
-    if constexpr (THREADS % (8 * CHUNKS) == 0 && ROWS * CHUNKS % THREADS == 0) {
+    if constexpr (THREADS % (8 * TILE_CHUNKS) == 0 && ROWS * TILE_CHUNKS % THREADS == 0 && TILE_CHUNKS == CHUNKS) {
         // A thread has one column, and rows of one remainder by 8: addresses a constant apart.
         constexpr int STRIDE = THREADS / CHUNKS;
         const u32 row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
@@ -63,9 +65,9 @@ __device__ __forceinline__ void copy_tile(u32 tile, const element *x, int stride
         }
     } else {
 #pragma unroll
-        for (u32 at = threadIdx.x; at < ROWS * CHUNKS; at += THREADS) {
-            const u32 row = at / CHUNKS, chunk = at % CHUNKS;
-            const bool there = first + static_cast<int>(row) < rows;
+        for (u32 at = threadIdx.x; at < ROWS * TILE_CHUNKS; at += THREADS) {
+            const u32 row = at / TILE_CHUNKS, chunk = at % TILE_CHUNKS;
+            const bool there = first + static_cast<int>(row) < rows && (TILE_CHUNKS == CHUNKS || chunk < CHUNKS);
             const element *from = x + static_cast<long long>(first + row) * stride + chunk * 8;
             copy_chunk(tile + place<ROWS>(row, chunk), from, there);
         }
@@ -98,6 +100,36 @@ __device__ __forceinline__ float exp2_fast(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+// The first key that a query sees, which does not fall along a sequence.
+__device__ __forceinline__ int first_key(const int *start, int query, int window) {
+    const int first = start ? start[query] : 0;
+    return WINDOW ? max(first, query + 1 - window) : first;
+}
+
+#ifdef SOFT_CAP
+// Scores are SOFT_CAP tanh(z / SOFT_CAP) of scaled products z (Gemma Team 2024, "Gemma 2").
+constexpr bool CAPPED = true;
+constexpr float CAP = SOFT_CAP;
+#else
+constexpr bool CAPPED = false;
+constexpr float CAP = 1.0f;
+#endif
+
+// With a soft cap puts the tanh in the place of products.
+template <int N> __device__ __forceinline__ void cap_softly(float (&s)[N][4], float scale) {
+    if constexpr (CAPPED) {
+        const float factor = 2.0f * LOG2E * scale / CAP;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) s[j][c] = 1.0f - __fdividef(2.0f, exp2_fast(s[j][c] * factor) + 1.0f);
+        }
+    }
+}
+
+// What brings these, or products without a soft cap, to scores.
+__device__ __forceinline__ float score_scale(float scale) { return CAPPED ? CAP : scale; }
 
 // Over the four threads that share a row.
 __device__ __forceinline__ float row_max(float x) {
