@@ -8,7 +8,7 @@ FNR == 1 {
     split(FILENAME, part, "/")
     folder = part[2]; sub(/\.rs$/, "", folder)
     if (!(folder in seen)) { seen[folder] = 1; order[++folders] = folder }
-    tested = FILENAME ~ /(tests|\/testing)\.rs$|\/tests\//
+    tested = FILENAME ~ /(tests|\/testing)\.rs$|tests\//
     attribute = 0
 }
 /^[ \t]*$/ { next }

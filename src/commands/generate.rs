@@ -24,7 +24,7 @@ use crate::model::{Model, Parts};
 use crate::ops::autocast::autocast;
 use crate::params::peft;
 use crate::params::table::Tuning;
-use crate::recipe::{Cell, Recipe, Setting, Source};
+use crate::recipe::{Cell, Recipe, Setting, Source, own_parameters};
 use crate::run::memory_limit;
 use crate::train::placement;
 
@@ -223,8 +223,9 @@ fn cell(args: &GenerateArgs, device: DeviceId, model: &Model, [batch, longest]: 
 fn adapted(model: &Model, folder: &Path) -> Result<Tuning> {
     let method = peft::method(folder).map_err(|e| miette!("{e}"))?;
     let other = |rule: Rule| miette!("{} does not go with this model: {}", folder.display(), rule.message);
-    method.check(&model.linear_layers()).map_err(other)?;
-    Ok(method.tuning(0))
+    let own = || own_parameters(model);
+    method.check(&model.linear_layers(), &own).map_err(other)?;
+    Ok(method.tuning(0, &own))
 }
 
 /// Prompts as token ids, and the way back.

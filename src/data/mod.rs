@@ -16,6 +16,7 @@ pub mod sampler;
 pub mod samples;
 pub mod section;
 mod share;
+mod shared;
 mod split_names;
 pub mod task;
 pub mod tokenizer;

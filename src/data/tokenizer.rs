@@ -1,12 +1,11 @@
 //! [`Tokenizer`]: text to tokens and back, read from `tokenizer.json` or trained on a corpus.
 
+mod ends;
 mod sentencepiece;
 mod sequence;
 
 use std::path::{Path, PathBuf};
 
-use itertools::Itertools;
-use serde_json::Value;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -15,6 +14,8 @@ use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer as Inner};
 use super::DataError;
 use crate::common::text::printable;
 use crate::params::weights::found;
+pub use ends::generation_ends;
+use ends::read_json;
 use sentencepiece::place_first_space;
 use sequence::added_by;
 
@@ -250,52 +251,10 @@ impl Tokenizer {
     fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
-
-    /// `eos_token` of `tokenizer_config.json`, and what [`generation_ends`] says.
-    fn ends_by(&self, folder: &Path) -> Result<Vec<u32>, DataError> {
-        let file = folder.join(SPECIAL_TOKENS[0]);
-        let config = read_json(&file)?;
-        let token = &config["eos_token"];
-        // Either the token, or a table that describes it.
-        let token = token.as_str().or_else(|| token["content"].as_str());
-        let own = token.map(|token| {
-            let unknown = || {
-                DataError::new(format!("{}: eos_token \"{token}\" is not in tokenizer.json", file.display()))
-            };
-            self.id(token).ok_or_else(unknown)
-        });
-        let own = own.transpose()?;
-        let more = generation_ends(folder)?.into_iter().filter(|id| self.inner.id_to_token(*id).is_some());
-        Ok(own.into_iter().chain(more).unique().collect())
-    }
 }
 
 fn unreadable(error: tokenizers::Error) -> DataError {
     DataError::new(format!("cannot encode a text: {error}"))
-}
-
-/// The tokens that end a text by `eos_token_id` of a model folder's `generation_config.json`, or of its `config.json` where that
-/// file is not there.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn generation_ends(folder: &Path) -> Result<Vec<u32>, DataError> {
-    let generation = folder.join(SPECIAL_TOKENS[1]);
-    let config = read_json(&if generation.exists() { generation } else { folder.join("config.json") })?;
-    let ids = &config["eos_token_id"];
-    // One, or a list of them.
-    let ids = ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice);
-    Ok(ids.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok()).collect())
-}
-
-/// A file's JSON; null where there is no file.
-fn read_json(path: &Path) -> Result<Value, DataError> {
-    if !path.exists() {
-        return Ok(Value::Null);
-    }
-    let error = |e: &dyn std::fmt::Display| DataError::new(format!("cannot read {}: {e}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| error(&e))?;
-    serde_json::from_str(&text).map_err(|e| error(&e))
 }
 
 #[cfg(test)]

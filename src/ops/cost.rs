@@ -24,7 +24,7 @@ mod work;
 pub use kept_by::KeptBy;
 pub use moment::{Flops, Moment, Sent};
 pub use network::{BlockCosts, Operators, each_once};
-pub use setting::{Setting, Trained};
+pub use setting::{Setting, Trained, WeightCost};
 pub use tensors::{SMALL, Tensors};
 pub use work::{Passes, Work, Works};
 

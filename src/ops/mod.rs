@@ -5,6 +5,7 @@ pub mod activation;
 pub mod attention;
 pub mod autocast;
 pub mod backend;
+pub mod bias;
 pub mod checkpoint;
 pub mod cost;
 pub mod cross_entropy;

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Gradients, Tensor};
 
-use super::schedule::pipeline::{Order, Shape};
+use super::schedule::order::{Order, Shape};
 use super::stage::gradients;
 use crate::model::{Network, Output, Part, Parts};
 use crate::ops::autocast::autocast;

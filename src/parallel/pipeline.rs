@@ -1,6 +1,7 @@
 //! `[parallel.pipeline]`: the blocks of a network divided over several ranks.
 
-use super::schedule::pipeline::{Order, Schedule, Shape};
+use super::schedule::order::{Order, Shape};
+use super::schedule::pipeline::Schedule;
 use crate::keys::key::DefaultValue::{Nothing, Whole};
 use crate::keys::section::section;
 use crate::keys::values::Values;

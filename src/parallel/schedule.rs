@@ -1,4 +1,4 @@
-//! [`Action`]: one action of a step. A [`StepSchedule`] lists the actions of one process, and an order of [`pipeline`] those of
+//! [`Action`]: one action of a step. A [`StepSchedule`] lists the actions of one process, and an [`order`] those of
 //! each rank.
 
 mod check;
@@ -6,6 +6,7 @@ mod gpipe;
 mod interleaved;
 mod lower;
 mod one_f_one_b;
+pub mod order;
 mod pipedream;
 pub mod pipeline;
 pub mod simulate;

@@ -9,11 +9,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
+use itertools::Itertools;
 use serde_json::{Map, Value, json};
 
 use super::table::{Entry, Group, Table};
 use super::tuning::{Lora, Prefix, Prompt, TuningConfig, VirtualTokenKeys, VirtualTokens};
-use super::weights::found;
+use super::weights::{HEAD, found};
 use crate::keys::Rule;
 use crate::ops::dense::WeightLayout;
 
@@ -30,6 +31,15 @@ const WRAPPED: &str = "base_model.model.";
 /// live model has it, is `model.layers.0.q_proj.lora_A.weight`.
 pub fn plain_name(name: &str) -> String {
     name.replacen(WRAPPED, "", 1).replace(".default.", ".")
+}
+
+/// The name of a parameter in an adapter's file. `is_adapted`: whether its layer has an adapter, behind which PEFT hides the
+/// layer's own bias.
+fn wrapped(name: &str, is_adapted: bool) -> String {
+    match name.strip_suffix(".bias").filter(|_| is_adapted) {
+        Some(layer) => format!("{WRAPPED}{layer}.base_layer.bias"),
+        None => format!("{WRAPPED}{name}"),
+    }
 }
 
 /// A method that PEFT has too, with its settings.
@@ -104,7 +114,7 @@ impl PeftType<'_> {
             "inference_mode": true,
         });
         let own = match self {
-            Self::Lora(settings) => lora::config(settings, layout),
+            Self::Lora(settings) => lora::config(settings, layout, table),
             Self::VirtualTokens(tokens) => virtual_tokens::config(tokens),
         };
         config.as_object_mut().expect("made as an object").extend(own);
@@ -113,10 +123,22 @@ impl PeftType<'_> {
             Self::VirtualTokens(_) => None,
         };
         let kept = first.map_or(Ok(Vec::new()), |first| AdapterFile::own(first, table));
-        let kept = kept.map_err(io::Error::other)?;
+        let mut kept = kept.map_err(io::Error::other)?;
+        let own = table.entries.iter().filter(|entry| entry.trainable && !entry.group.is_added());
+        kept.extend(own);
+        kept = kept.into_iter().unique_by(|entry| &entry.name).collect();
         if let Some(first) = first {
-            let modules = Config::read(first).map_err(io::Error::other)?.get("modules_to_save").clone();
-            config["modules_to_save"] = modules;
+            let first = Config::read(first).map_err(io::Error::other)?;
+            config["modules_to_save"] = first.get("modules_to_save").clone();
+            if config["bias"] == "none" && !first.get("bias").is_null() {
+                config["bias"] = first.get("bias").clone();
+            }
+        }
+        if let Self::Lora(settings) = self
+            && settings.modules_to_save.is_some()
+        {
+            config["modules_to_save"] = json!(settings.modules().collect::<Vec<_>>());
+            config["ensure_weight_tying"] = json!(!table.entries.iter().any(|entry| entry.name == HEAD));
         }
         fs::write(folder.join(CONFIG), serde_json::to_vec_pretty(&config)?)?;
         let path = folder.join(TENSORS);

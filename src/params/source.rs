@@ -31,6 +31,8 @@ pub enum Init {
     Normal(f64),
     /// Uniform from minus to plus this.
     Uniform(f64),
+    /// The lengths of the rows of the weight that an adapter's matrix belongs to.
+    RowLengths,
 }
 
 /// Makes parameters by their Hugging Face names, on a device and in the type they are stored in, and records

@@ -2,17 +2,19 @@
 //!
 //! Building the network on a [`Source`] records them; one of shapes takes no memory for that.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::module::ParamId;
-use burn::tensor::DType;
+use burn::tensor::{DType, TensorData};
 
 use super::source::Source;
 use super::split::Split;
-use super::tuning::{Method, VirtualTokens};
+use super::tuning::{Adapters, Method, VirtualTokens};
 use crate::common::text::fnv1a;
+use crate::ops::cost::Trained;
+use crate::ops::dense::WeightLayout;
 use crate::ops::nf4::carriers;
 
 /// What a parameter belongs to.
@@ -81,7 +83,11 @@ pub struct Tuning {
     /// Whether the weights of blocks' linear layers, which are frozen, are stored in 4 bits.
     pub packs: bool,
     /// What linear layers of blocks have in addition.
-    pub adapter: Option<Arc<dyn Method>>,
+    pub adapter: Option<Adapters>,
+    /// The block whose layers are asked for; `None`: any.
+    pub block: Option<usize>,
+    /// The model's own parameters that are trained beside what the method trains.
+    pub saved: Arc<BTreeSet<String>>,
     /// What stands before each sample.
     pub virtual_tokens: Option<VirtualTokens>,
     /// Classes of a classifier in the place of the head.
@@ -99,6 +105,8 @@ impl Default for Tuning {
             trainable: Arc::new(|_, _| true),
             packs: false,
             adapter: None,
+            block: None,
+            saved: Arc::default(),
             virtual_tokens: None,
             classes: None,
             seed: 0,
@@ -114,9 +122,53 @@ impl Tuning {
         Self { trainable: Arc::new(|_, _| false), ..self }
     }
 
+    /// The tuning of the block of this number.
+    #[must_use]
+    pub fn in_block(&self, block: usize) -> Self {
+        Self { block: Some(block), ..self.clone() }
+    }
+
+    /// Whether blocks have other adapters than the first.
+    pub fn differs_by_block(&self) -> bool {
+        matches!(self.adapter, Some(Adapters::ByLayer(_)))
+    }
+
+    /// The adapter of a linear layer of this name: of the block, or of the first that has one.
+    pub fn method(&self, layer: &str) -> Option<&Arc<dyn Method>> {
+        self.adapter.as_ref()?.method(self.block, layer)
+    }
+
     /// Whether linear layers of this name have an adapter in a block.
     pub fn adapts(&self, layer: &str) -> bool {
-        self.adapter.as_ref().is_some_and(|method| method.adapts(layer))
+        self.method(layer).is_some()
+    }
+
+    /// Which parameters are trained of a module of the model itself, where `trained` are those of others.
+    pub fn trained_of(&self, module: &str, trained: Trained) -> Trained {
+        let is_saved = |name: &String| name.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'));
+        if self.saved.iter().any(is_saved) { Trained::ALL } else { trained }
+    }
+
+    /// The parameter of this name in a network without adapters that computes the same. `value` has the parameters of the
+    /// network as it is, and `layout` says how the weights of linear layers lie.
+    pub fn merged(
+        &self,
+        name: &str,
+        layout: WeightLayout,
+        value: &mut dyn FnMut(&str) -> TensorData,
+    ) -> TensorData {
+        let weight = value(name);
+        let method = name.strip_suffix(".weight").and_then(|path| {
+            let (block, layer) =
+                (path.split('.').find_map(|part| part.parse().ok())?, path.rsplit('.').next()?);
+            Some((path, self.adapter.as_ref()?.method(Some(block), layer)?))
+        });
+        match method.filter(|_| weight.shape().num_dims() == 2) {
+            None => weight,
+            Some((path, method)) => {
+                method.merged(weight, layout, &mut |matrix| value(&format!("{path}.{matrix}")))
+            }
+        }
     }
 
     /// Whether a gated MLP runs its linear layers and their gate rather than the SwiGLU operator, which has no place for

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,7 +16,7 @@ use crate::keys::{Settings, settings};
 use crate::model::Model;
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::parallel::Parallel;
-use crate::params::table::Tuning;
+use crate::params::table::{Table, Tuning};
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
 use crate::residence::{Offload, ResidentBlocks};
@@ -90,7 +91,8 @@ impl Cell {
 
     /// Which parameters are trained, and what is added to the network.
     pub fn tuning(&self) -> Tuning {
-        let tuning = Tuning { classes: self.classes(), ..self.tuning.tuning(self.seed) };
+        let tuning = self.tuning.tuning(self.seed, &|| own_parameters(&self.model));
+        let tuning = Tuning { classes: self.classes(), ..tuning };
         if self.train.mode.trains() { tuning } else { tuning.frozen() }
     }
 
@@ -138,6 +140,11 @@ impl Cell {
         let names = self.model.operator_names();
         self.ops.all().into_iter().filter(move |(name, _)| names.contains(name))
     }
+}
+
+/// The parameters of a language model without what tuning adds.
+pub fn own_parameters(model: &Model) -> Table {
+    model.table(DType::F32, &Tuning::default()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -46,6 +46,27 @@ pub fn expand<'i>(
     source: &Source,
 ) -> Result<Vec<Variant<'i>>, RecipeError> {
     let Some((name, grid)) = grid else { return Ok(vec![Variant::default()]) };
+    let span = name.span();
+    let tables = tables(grid, source)?;
+    let (mut names, mut products) = (Vec::new(), Vec::new());
+    for mut table in tables {
+        names.push(cell_name(&mut table, source)?);
+        products.push(axes(table, source)?);
+    }
+
+    check_size(&products, span, source)?;
+    let named = names.iter().zip(&products).flat_map(|(name, axes)| {
+        let variant = |layer| Variant { layers: vec![layer], name: name.clone(), stage: None };
+        product(axes).into_iter().map(variant)
+    });
+    Ok(named.collect())
+}
+
+/// The tables of a grid: `[grid]` is one, `[[grid]]` a list.
+///
+/// # Errors
+/// A grid of another type.
+fn tables<'i>(grid: Spanned<DeValue<'i>>, source: &Source) -> Result<Vec<DeTable<'i>>, RecipeError> {
     let wrong_type = |span| {
         source.at(
             Some(span),
@@ -54,8 +75,8 @@ pub fn expand<'i>(
         )
     };
     let span = grid.span();
-    let tables: Vec<DeTable<'i>> = match grid.into_inner() {
-        DeValue::Table(table) => vec![table],
+    match grid.into_inner() {
+        DeValue::Table(table) => Ok(vec![table]),
         DeValue::Array(items) => items
             .into_iter()
             .map(|item| {
@@ -65,16 +86,13 @@ pub fn expand<'i>(
                     _ => Err(wrong_type(span)),
                 }
             })
-            .collect::<Result<_, _>>()?,
-        _ => return Err(wrong_type(span)),
-    };
-
-    let (mut names, mut products) = (Vec::new(), Vec::new());
-    for mut table in tables {
-        names.push(cell_name(&mut table, source)?);
-        products.push(axes(table, source)?);
+            .collect(),
+        _ => Err(wrong_type(span)),
     }
+}
 
+/// A grid has cells, and no more than [`MAX_CELLS`].
+fn check_size(products: &[Vec<Axis<'_>>], span: Range<usize>, source: &Source) -> Result<(), RecipeError> {
     let total = products
         .iter()
         .map(|axes| axes.iter().fold(1usize, |n, (_, values)| n.saturating_mul(values.len())))
@@ -87,23 +105,19 @@ pub fn expand<'i>(
             .map(|(key, values)| format!("{} has {}", key.get_ref(), values.len()))
             .collect();
         return Err(source.at(
-            Some(name.span()),
+            Some(span),
             format!("the grid has {total} cells; the most is {MAX_CELLS}"),
             format!("shorten an axis: {}", sizes.join(", ")),
         ));
     }
     if total == 0 {
         return Err(source.at(
-            Some(name.span()),
+            Some(span),
             "the grid has no cells".into(),
             "add a table with [[grid]], or remove the key".into(),
         ));
     }
-    let named = names.iter().zip(&products).flat_map(|(name, axes)| {
-        let variant = |layer| Variant { layers: vec![layer], name: name.clone(), stage: None };
-        product(axes).into_iter().map(variant)
-    });
-    Ok(named.collect())
+    Ok(())
 }
 
 /// Takes the name of a table's cells out of it.

@@ -127,6 +127,9 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 "offload.optimizer_state",
                 "parallel.shard",
                 "model.initializer_range",
+                "tuning.use_rslora",
+                "tuning.use_dora",
+                "tuning.bias",
             ]
             .contains(&entry.path.as_str()) =>
             {

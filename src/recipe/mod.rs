@@ -36,7 +36,7 @@ use crate::common::DeviceId;
 use crate::device::Target;
 use crate::keys::Settings;
 
-pub use cell::Cell;
+pub use cell::{Cell, own_parameters};
 pub use diagnostic::{RecipeError, Source};
 use grid::Layer;
 pub use grid::MAX_CELLS;

@@ -5,164 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use self::cases::{CASES, Case, base};
 use super::super::tests::draw;
 use super::super::{Recipe, Setting, Source, keys};
 
-/// Sections of a small recipe, as inline tables by their dotted paths.
-fn base() -> BTreeMap<&'static str, &'static str> {
-    BTreeMap::from([
-        ("title", "\"t\""),
-        ("device", "\"cpu\""),
-        (
-            "model",
-            "{ kind = \"qwen2\", vocab_size = 257, hidden_size = 8, intermediate_size = 16, num_hidden_layers = 4, \
-             num_attention_heads = 2, num_key_value_heads = 1, \
-             max_position_embeddings = 64, tie_word_embeddings = false }",
-        ),
-        ("train.batch_size", "4"),
-        ("train.seq_len", "32"),
-        ("train.optimizer", "{ kind = \"adamw\", lr = 1e-3, weight_decay = 0.2 }"),
-        ("precision.compute", "\"fp32\""),
-        ("data.corpus", "\"generated\""),
-        ("data.size", "\"64 KiB\""),
-    ])
-}
-
-/// A setting, the section it is in, and what the base has of this section and of others.
-struct Case {
-    section: &'static str,
-    before: &'static [(&'static str, &'static str)],
-    /// Keys and values in the section.
-    change: &'static [(&'static str, &'static str)],
-    /// What the base has then.
-    after: &'static [(&'static str, &'static str)],
-}
-
-const CASES: &[Case] = &[
-    Case {
-        section: "train.optimizer",
-        before: &[],
-        change: &[("kind", "\"adamw\""), ("lr", "1e-4")],
-        after: &[("train.optimizer", "{ kind = \"adamw\", lr = 1e-4 }")],
-    },
-    Case {
-        section: "train.optimizer",
-        before: &[],
-        change: &[("momentum", "0.5"), ("lr", "0.1"), ("kind", "\"sgd\"")],
-        after: &[("train.optimizer", "{ kind = \"sgd\", lr = 0.1, momentum = 0.5 }")],
-    },
-    Case {
-        section: "train.optimizer",
-        before: &[],
-        change: &[("lr", "1e-4"), ("beta_2", "0.9")],
-        after: &[("train.optimizer", "{ kind = \"adamw\", lr = 1e-4, weight_decay = 0.2, beta_2 = 0.9 }")],
-    },
-    // A section that does not say what it is has keys for all kinds.
-    Case {
-        section: "train.optimizer",
-        before: &[("train.optimizer", "{ lr = 1e-3, weight_decay = 0.2 }")],
-        change: &[("kind", "\"adamw8bit\"")],
-        after: &[("train.optimizer", "{ kind = \"adamw8bit\", lr = 1e-3, weight_decay = 0.2 }")],
-    },
-    Case {
-        section: "train.schedule",
-        before: &[("train.schedule", "{ kind = \"cosine\", warmup_steps = 3, final_fraction = 0.5 }")],
-        change: &[("kind", "\"cosine\""), ("warmup_steps", "2")],
-        after: &[("train.schedule", "{ kind = \"cosine\", warmup_steps = 2 }")],
-    },
-    Case {
-        section: "precision.scaler",
-        before: &[
-            ("precision.compute", "\"fp16\""),
-            ("precision.autocast", "true"),
-            ("precision.scaler", "{ kind = \"dynamic\", growth_interval = 7 }"),
-        ],
-        change: &[("kind", "\"dynamic\""), ("init_scale", "8")],
-        after: &[("precision.scaler", "{ kind = \"dynamic\", init_scale = 8 }")],
-    },
-    Case {
-        section: "tuning",
-        before: &[("tuning", "{ method = \"lora\", rank = 4, alpha = 32 }")],
-        change: &[("method", "\"lora\""), ("rank", "2")],
-        after: &[("tuning", "{ method = \"lora\", rank = 2 }")],
-    },
-    Case {
-        section: "tuning",
-        before: &[("tuning", "{ method = \"lora\", rank = 4, alpha = 32 }")],
-        change: &[("method", "\"bitfit\"")],
-        after: &[("tuning", "{ method = \"bitfit\" }")],
-    },
-    Case {
-        section: "offload",
-        before: &[("offload", "{ strategy = \"overlap\", buffers = 3, activations = \"host\" }")],
-        change: &[("strategy", "\"overlap\"")],
-        after: &[("offload", "{ strategy = \"overlap\" }")],
-    },
-    Case {
-        section: "offload",
-        before: &[("offload", "{ strategy = \"overlap\", buffers = 3 }")],
-        change: &[("activations", "\"host\"")],
-        after: &[("offload", "{ strategy = \"overlap\", buffers = 3, activations = \"host\" }")],
-    },
-    Case {
-        section: "parallel.pipeline",
-        before: &[(
-            "parallel.pipeline",
-            "{ stages = 2, schedule = \"interleaved\", micro_batches = 2, chunks = 2 }",
-        )],
-        change: &[("stages", "2"), ("schedule", "\"gpipe\""), ("micro_batches", "4")],
-        after: &[("parallel.pipeline", "{ stages = 2, schedule = \"gpipe\", micro_batches = 4 }")],
-    },
-    Case {
-        section: "task",
-        before: &[
-            ("data.corpus", "\"task\""),
-            ("data.sampler", "\"padded\""),
-            ("data.size", ""),
-            ("task", "{ kind = \"sums\", digits = 1, last_line = \"first\" }"),
-        ],
-        change: &[("kind", "\"sums\""), ("digits", "3")],
-        after: &[("task", "{ kind = \"sums\", digits = 3 }")],
-    },
-    Case {
-        section: "model",
-        before: &[("data.corpus", ""), ("data.size", "")],
-        change: &[
-            ("kind", "\"swiglu\""),
-            ("hidden_size", "4"),
-            ("intermediate_size", "8"),
-            ("num_hidden_layers", "1"),
-        ],
-        after: &[(
-            "model",
-            "{ kind = \"swiglu\", hidden_size = 4, intermediate_size = 8, num_hidden_layers = 1 }",
-        )],
-    },
-    Case {
-        section: "model",
-        before: &[],
-        change: &[("hidden_size", "16")],
-        after: &[(
-            "model",
-            "{ kind = \"qwen2\", vocab_size = 257, hidden_size = 16, intermediate_size = 16, num_hidden_layers = 4, \
-             num_attention_heads = 2, num_key_value_heads = 1, \
-             max_position_embeddings = 64, tie_word_embeddings = false }",
-        )],
-    },
-    // What is no sampler's stays.
-    Case {
-        section: "data",
-        before: &[("data.sampler", "\"balanced\""), ("data.k", "4"), ("data.pad_to_multiple_of", "8")],
-        change: &[("sampler", "\"packed\"")],
-        after: &[("data.sampler", "\"packed\""), ("data.k", "")],
-    },
-    Case {
-        section: "train",
-        before: &[],
-        change: &[("batch_size", "2"), ("clip_norm", "1.0")],
-        after: &[("train.batch_size", "2"), ("train.clip_norm", "1.0")],
-    },
-];
+#[path = "overlay_cases_tests.rs"]
+mod cases;
 
 /// The recipe of a table of sections; what has an empty value is left out.
 fn text(sections: &BTreeMap<&str, &str>) -> String {
@@ -181,64 +29,87 @@ fn cells(text: &str, settings: &[String]) -> Result<Vec<Value>, String> {
 /// What stands behind a recipe, and what is set of it.
 type Route = (String, Vec<String>);
 
+/// A change of a section as it may be written.
+struct Written<'a> {
+    section: &'a str,
+    change: &'a [(&'a str, &'a str)],
+    /// An inline table of the keys.
+    table: String,
+    /// The same from the first word of the section's path on, as tables, and with the other words in the keys.
+    nested: [String; 2],
+    first: &'a str,
+}
+
+impl<'a> Written<'a> {
+    fn new(section: &'a str, change: &'a [(&'a str, &'a str)]) -> Self {
+        let (first, rest) = section.split_once('.').unwrap_or((section, ""));
+        let mut written = Self { section, change, table: String::new(), nested: Default::default(), first };
+        let table = format!("{{ {} }}", written.pairs(|key, value| format!("{key} = {value}"), ", "));
+        written.nested = match rest {
+            "" => [table.clone(), table.clone()],
+            _ => {
+                let quoted = written.pairs(|key, value| format!("\"{rest}.{key}\" = {value}"), ", ");
+                [format!("{{ {rest} = {table} }}"), format!("{{ {quoted} }}")]
+            }
+        };
+        Self { table, ..written }
+    }
+
+    fn pairs(&self, pair: impl Fn(&str, &str) -> String, between: &str) -> String {
+        self.change.iter().map(|(key, value)| pair(key, value)).collect::<Vec<_>>().join(between)
+    }
+
+    fn dotted(&self, between: &str) -> String {
+        self.pairs(|key, value| format!("\"{}.{key}\" = {value}", self.section), between)
+    }
+
+    /// Settings with the whole section.
+    fn whole(&self) -> [String; 3] {
+        let Self { section, table, nested: [up, quoted], first, .. } = self;
+        [format!("\"{section}\" = {table}"), format!("{first} = {up}"), format!("{first} = {quoted}")]
+    }
+
+    /// Bodies of a grid.
+    fn of_grids(&self) -> Vec<String> {
+        let Self { section, table, nested, first, .. } = self;
+        let lists = self.pairs(|key, value| format!("\"{section}.{key}\" = [{value}]"), "\n");
+        let mut bodies = vec![self.dotted("\n"), lists, format!("{section} = {table}")];
+        bodies.extend([format!("\"{section}\" = {table}"), format!("\"{section}\" = [{table}]")]);
+        bodies.push(format!("{first} = {}", nested[0]));
+        bodies.extend(nested.iter().map(|nested| format!("{first} = [{nested}]")));
+        bodies
+    }
+
+    /// What `--set` may say.
+    fn of_commands(&self) -> Vec<Vec<String>> {
+        let Self { section, change, table, nested: [up, quoted], first } = self;
+        let single: Vec<String> =
+            change.iter().map(|(key, value)| format!("{section}.{key}={value}")).collect();
+        let reversed = single.iter().rev().cloned().collect();
+        let whole = [format!("{section}={table}"), format!("{first}={up}"), format!("{first}={quoted}")];
+        [single, reversed].into_iter().chain(whole.map(|one| vec![one])).collect()
+    }
+}
+
 /// Every way to write a change of a section.
 fn routes(section: &str, change: &[(&str, &str)]) -> Vec<Route> {
-    let pairs = |of: &dyn Fn(&str, &str) -> String, between: &str| -> String {
-        change.iter().map(|(key, value)| of(key, value)).collect::<Vec<_>>().join(between)
-    };
-    let table = format!("{{ {} }}", pairs(&|key, value| format!("{key} = {value}"), ", "));
-    let dotted = pairs(&|key, value| format!("\"{section}.{key}\" = {value}"), "\n");
-    let dotted_inline = pairs(&|key, value| format!("\"{section}.{key}\" = {value}"), ", ");
-    let lists = pairs(&|key, value| format!("\"{section}.{key}\" = [{value}]"), "\n");
-    // One level up, and from the top.
-    let (first, rest) = section.split_once('.').unwrap_or((section, ""));
-    let up = if rest.is_empty() { table.clone() } else { format!("{{ {rest} = {table} }}") };
-    let quoted = match rest {
-        "" => table.clone(),
-        _ => format!("{{ {} }}", pairs(&|key, value| format!("\"{rest}.{key}\" = {value}"), ", ")),
-    };
-    let lines = pairs(&|key, value| format!("{key} = {value}"), "\n");
-    let mut routes: Vec<Route> = Vec::new();
+    let written = Written::new(section, change);
+    let lines = written.pairs(|key, value| format!("{key} = {value}"), "\n");
+    let mut texts = Vec::new();
     for head in ["[grid]", "[[grid]]"] {
-        for body in [
-            dotted.clone(),
-            lists.clone(),
-            format!("\"{section}\" = {table}"),
-            format!("\"{section}\" = [{table}]"),
-            format!("{section} = {table}"),
-            format!("{first} = {up}"),
-            format!("{first} = [{up}]"),
-            format!("{first} = [{quoted}]"),
-        ] {
-            routes.push((format!("{head}\n{body}\n"), Vec::new()));
-        }
+        texts.extend(written.of_grids().into_iter().map(|body| format!("{head}\n{body}\n")));
     }
     for head in [format!("[grid.{section}]"), format!("[on_cpu.{section}]")] {
-        routes.push((format!("{head}\n{lines}\n"), Vec::new()));
+        texts.push(format!("{head}\n{lines}\n"));
     }
-    for set in [
-        dotted_inline,
-        format!("\"{section}\" = {table}"),
-        format!("{first} = {up}"),
-        format!("{first} = {quoted}"),
-    ] {
-        routes.push((format!("[[ladder]]\nstage = \"s\"\nset = {{ {set} }}\n"), Vec::new()));
+    for set in std::iter::once(written.dotted(", ")).chain(written.whole()) {
+        texts.push(format!("[[ladder]]\nstage = \"s\"\nset = {{ {set} }}\n"));
     }
-    for body in
-        [dotted, format!("\"{section}\" = {table}"), format!("{first} = {up}"), format!("{first} = {quoted}")]
-    {
-        routes.push((format!("[on_cpu]\n{body}\n"), Vec::new()));
+    for body in std::iter::once(written.dotted("\n")).chain(written.whole()) {
+        texts.push(format!("[on_cpu]\n{body}\n"));
     }
-    let mut single: Vec<String> =
-        change.iter().map(|(key, value)| format!("{section}.{key}={value}")).collect();
-    let whole = [format!("{section}={table}"), format!("{first}={up}"), format!("{first}={quoted}")];
-    for settings in [single.clone(), {
-        single.reverse();
-        single
-    }]
-    .into_iter()
-    .chain(whole.map(|one| vec![one]))
-    {
+    let mut routes: Vec<Route> = texts.into_iter().map(|text| (text, Vec::new())).collect();
+    for settings in written.of_commands() {
         let on_cpu = settings.iter().map(|setting| format!("on_cpu.{setting}")).collect();
         routes.extend([(String::new(), settings), (String::new(), on_cpu)]);
     }

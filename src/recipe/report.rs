@@ -80,19 +80,22 @@ impl ReportConfig {
 
     /// Every key must be one that cells have, and the baseline must select at least one cell.
     pub(super) fn check(&self, settings: &[Settings], source: &Source) -> Result<(), RecipeError> {
-        let span = |words: &str| source.find(words);
         let texts = self.ladder.iter().flat_map(|stage| [("name", &stage.name), ("why", &stage.why)]);
         for (key, text) in texts.chain([("published_source", &self.published_source)]) {
             source.require_seen(key, text)?;
         }
-        if !self.ladder.is_empty() && self.ladder.len() != settings.len() {
+        self.check_ladder(settings.len(), source)?;
+        self.check_selections(settings, source)?;
+        self.check_numbers(source)
+    }
+
+    /// Each cell has a rung with a name of its own, or none has one.
+    fn check_ladder(&self, cells: usize, source: &Source) -> Result<(), RecipeError> {
+        let span = |words: &str| source.find(words);
+        if !self.ladder.is_empty() && self.ladder.len() != cells {
             return Err(source.at(
                 span("report.ladder"),
-                format!(
-                    "`report.ladder` has {} stages, and the grid {} cells",
-                    self.ladder.len(),
-                    settings.len()
-                ),
+                format!("`report.ladder` has {} stages, and the grid {cells} cells", self.ladder.len()),
                 "write one [[report.ladder]] with `name` and `why` for each cell, in their order; if --set makes cells \
                  equal, leave them out: --set 'report={}'"
                     .into(),
@@ -108,13 +111,12 @@ impl ReportConfig {
                 "give each rung a `name` of its own".into(),
             ));
         }
-        if self.published.is_empty() && !self.published_source.is_empty() {
-            return Err(source.at(
-                span("published_source"),
-                "`published_source` has no effect without `published`".into(),
-                "add the results with [[report.published]], or remove the key".into(),
-            ));
-        }
+        Ok(())
+    }
+
+    /// Keys of selections are keys of cells.
+    fn check_selections(&self, settings: &[Settings], source: &Source) -> Result<(), RecipeError> {
+        let span = |words: &str| source.find(words);
         let known: Vec<&str> = settings[0].keys().map(String::as_str).collect();
         let selections = std::iter::once(("report.baseline", &self.baseline))
             .chain(self.published.iter().map(|p| ("report.published", &p.cell)));
@@ -139,6 +141,19 @@ impl ReportConfig {
                     "use values that the grid has; for a grid of [on_cpu], write [on_cpu.report]".into(),
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Each published result has a number, and numbers have results.
+    fn check_numbers(&self, source: &Source) -> Result<(), RecipeError> {
+        let span = |words: &str| source.find(words);
+        if self.published.is_empty() && !self.published_source.is_empty() {
+            return Err(source.at(
+                span("published_source"),
+                "`published_source` has no effect without `published`".into(),
+                "add the results with [[report.published]], or remove the key".into(),
+            ));
         }
         for published in &self.published {
             let numbers = [

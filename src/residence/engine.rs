@@ -6,6 +6,7 @@
 
 mod filled;
 mod host_updates;
+mod pass;
 mod slots;
 mod updates;
 
@@ -24,37 +25,9 @@ use crate::device::{BlockStore, Side, StoreSize};
 use crate::optim::host::Work;
 use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, squares};
 use host_updates::HostUpdates;
+pub use pass::Pass;
 pub use slots::{GRADIENT_SLOTS, Slots};
 use updates::Updates;
-
-/// The direction in which blocks take their turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
-    Forward,
-    Backward,
-    /// Forward that is followed by the next forward.
-    Inference,
-}
-
-impl Pass {
-    /// The block `ahead` turns after `block`, of `count`.
-    fn next(self, block: usize, ahead: usize, count: usize) -> Option<usize> {
-        match self {
-            Self::Forward => Some(block + ahead).filter(|next| *next < count),
-            Self::Backward => block.checked_sub(ahead),
-            Self::Inference => Some((block + ahead) % count).filter(|_| ahead < count),
-        }
-    }
-
-    /// Turns from `block` to `other`, of `count`; `None` if the turn of `other` was before.
-    fn turns(self, block: usize, other: usize, count: usize) -> Option<usize> {
-        match self {
-            Self::Forward => other.checked_sub(block),
-            Self::Backward => block.checked_sub(other),
-            Self::Inference => Some((other + count - block) % count),
-        }
-    }
-}
 
 pub struct Engine {
     store: Box<dyn BlockStore>,

@@ -6,12 +6,13 @@ use std::path::Path;
 use super::build::Build;
 use super::outcome::{Outcome, measurement};
 use super::ranks::together;
-use super::saving::States;
+use super::saving::{State, States};
 use super::step::share;
 use super::steps::Run;
 use super::training::Training;
 use crate::common::DeviceId;
 use crate::common::refusal::refuse;
+use crate::device::MemoryLimit;
 use crate::measure::{Crossing, Loading, Measured, Measurement, Stop, diverged};
 use crate::model::Model;
 use crate::model::language::Decoder;
@@ -63,18 +64,13 @@ fn run<N: Build>(
     let groups = Groups::of(world, &cell.parallel);
     let mut feed = N::feed(&placed, share(&groups.replicas));
     let folders = Folders::of(cell).expect("checked with the cell");
-    folders.check_free().unwrap_or_else(|e| refuse(e));
-    let states = folders.state.clone().map(|state| States::of(cell, state));
-    let state = states.as_ref().and_then(|states| states.last().unwrap_or_else(|e| refuse(e)));
+    let (states, state) = last_state(cell, &folders);
     if let Some(state) = &state {
         state.resume_feed(&mut *feed);
     }
     let start = state.as_ref().map_or(Cow::Borrowed(&placed), |state| Cow::Owned(state.cell(&placed)));
     let mut meter = id.meter();
-    // Memory that one rank holds back would be missing to the others on the same GPU.
-    let shared = id != DeviceId::Cpu && cell.parallel.ranks_on_device(id) > 1;
-    let own = if shared { u64::MAX } else { memory_limit };
-    let limit = || id.limit_memory(own).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
+    let limit = || limit_memory(cell, memory_limit);
     // On a GPU the limit begins after the preparation, whose memory is not the cell's.
     let early = (id == DeviceId::Cpu).then(limit);
 
@@ -106,17 +102,44 @@ fn run<N: Build>(
         unsaved: Vec::new(),
         traffic: Traffic::default(),
     };
-    // The process of a resumed cell is cold too.
-    if sampled || state.is_some() {
-        run.warm_up_apart(updates)?;
-    }
-    let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
-    let run_seconds = run.steps(earlier_seconds)?;
+    let run_seconds = take_steps(&mut run, state, sampled, updates)?;
     // It is that of the steps: what is observed behind them loses no measured cell.
     drop(limit);
     save_trained(&mut run, &folders, &groups);
     let loading = sampled.then(|| run.loading(run_seconds));
     finished(run, (&placed, &groups), trace, run_seconds, loading)
+}
+
+/// Takes the steps that are left after `state`; the seconds of all. `apart`: the warm-up trains a network of its own.
+fn take_steps<N: Build>(
+    run: &mut Run<'_, N>,
+    state: Option<State>,
+    apart: bool,
+    updates: usize,
+) -> Result<f64, Stop> {
+    // The process of a resumed cell is cold too.
+    if apart || state.is_some() {
+        run.warm_up_apart(updates)?;
+    }
+    let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
+    run.steps(earlier_seconds)
+}
+
+/// The states of a cell, and the last one, from which it goes on.
+fn last_state(cell: &Cell, folders: &Folders) -> (Option<States>, Option<State>) {
+    folders.check_free().unwrap_or_else(|e| refuse(e));
+    let states = folders.state.clone().map(|state| States::of(cell, state));
+    let last = states.as_ref().and_then(|states| states.last().unwrap_or_else(|e| refuse(e)));
+    (states, last)
+}
+
+/// Limits the memory of this rank's device to so many bytes until the result is dropped.
+fn limit_memory(cell: &Cell, bytes: u64) -> MemoryLimit {
+    let id = cell.device_id();
+    // Memory that one rank holds back would be missing to the others on the same GPU.
+    let shared = id != DeviceId::Cpu && cell.parallel.ranks_on_device(id) > 1;
+    let own = if shared { u64::MAX } else { bytes };
+    id.limit_memory(own).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"))
 }
 
 /// What is measured behind the steps, and then the trace. `placed`: the cell as it trained.

@@ -16,7 +16,7 @@ use crate::params::named::Named;
 use crate::params::peft;
 use crate::params::table::Entry;
 use crate::params::tuning::{Lora, Prefix, Prompt, TuningConfig};
-use crate::recipe::Cell;
+use crate::recipe::{Cell, own_parameters};
 
 /// The folder of an adapter, in that of its model.
 pub const FOLDER: &str = "adapter";
@@ -36,9 +36,7 @@ pub fn section(folder: &Path) -> Result<String, String> {
     }
     let method = peft::method(&folder)?;
     let keys = match &method {
-        TuningConfig::Lora(Lora { rank, alpha, target_modules, .. }) => {
-            format!("rank = {rank}\nalpha = {alpha:?}\ntarget_modules = {}", quoted(target_modules))
-        }
+        TuningConfig::Lora(lora) => lora_keys(lora),
         TuningConfig::Prompt(Prompt(keys)) | TuningConfig::Prefix(Prefix(keys)) => {
             format!("num_virtual_tokens = {}", keys.num_virtual_tokens)
         }
@@ -47,6 +45,22 @@ pub fn section(folder: &Path) -> Result<String, String> {
     let method: &str = if packs { "qlora" } else { (&method).into() };
     let folder = quoted(&folder.display().to_string());
     Ok(format!("[tuning]\nmethod = \"{method}\"\n{keys}\nadapter = {folder}\n"))
+}
+
+fn lora_keys(lora: &Lora) -> String {
+    let Lora { rank, alpha, use_rslora, use_dora, .. } = lora;
+    let bias = <&str>::from(lora.bias).to_string();
+    let texts = [
+        ("target_modules", Some(&lora.target_modules)),
+        ("layers_to_transform", lora.layers_to_transform.as_ref()),
+        ("rank_pattern", lora.rank_pattern.as_ref()),
+        ("alpha_pattern", lora.alpha_pattern.as_ref()),
+        ("modules_to_save", lora.modules_to_save.as_ref()),
+        ("bias", Some(&bias)),
+    ];
+    let text = |(key, text): (&str, Option<&String>)| Some(format!("{key} = {}\n", quoted(text?)));
+    let texts: String = texts.into_iter().filter_map(text).collect();
+    format!("rank = {rank}\nalpha = {alpha:?}\nuse_rslora = {use_rslora}\nuse_dora = {use_dora}\n{texts}")
 }
 
 /// Parameters that the reference holds from before the first step, which must be equal as they are stored.
@@ -94,10 +108,10 @@ pub fn packs(folder: &Path) -> bool {
 pub fn checks(folder: &Path) -> Option<Vec<Check>> {
     let counts = counts(folder)?;
     let method = peft::method(&folder.join(FOLDER)).ok()?;
-    let tuning = method.tuning(0);
+    let model = from_hugging_face(folder).ok()?;
+    let tuning = method.tuning(0, &|| own_parameters(&model));
     let lora = if let TuningConfig::Lora(lora) = &method { Some(lora) } else { None };
     let tokens = tuning.virtual_tokens.map(|tokens| tokens.count() as f64);
-    let model = from_hugging_face(folder).ok()?;
     let table = model.table(DType::F32, &tuning)?;
     let elements = |of: fn(&Entry) -> bool| Some(table.elements(of) as f64);
     let numbers = [

@@ -140,12 +140,8 @@ fn offloaded_models_equal_the_reference() {
     }
 }
 
-/// Eight blocks of 2 MB each through three slots: the device's own records show what crossed the bus.
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn rows_say_what_crossed_the_bus() {
-    need_gpu();
-    const RECIPE: &str = r#"title = "offload"
+/// Eight blocks of 2 MB each, through three slots.
+const EIGHT_BLOCKS: &str = r#"title = "offload"
 [model]
 kind = "qwen2"
 vocab_size = 512
@@ -167,7 +163,13 @@ steps = 3
 [grid]
 "offload.strategy" = ["none", "naive", "overlap"]
 "#;
-    let place = Place::new(&suited(RECIPE));
+
+/// The device's own records show what crossed the bus.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn rows_say_what_crossed_the_bus() {
+    need_gpu();
+    let place = Place::new(&suited(EIGHT_BLOCKS));
     place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&["3 measured"]);
     let of = |strategy: &str| {
         let rows = place.rows();

@@ -12,7 +12,8 @@ use runner::device::cuda::{self, nccl};
 use crate::cuda::{lacks, need_gpu, suited};
 use crate::pipeline::TRAINED as STAGES;
 use crate::place::{Place, changed, losses};
-use crate::ranks::{TRAINED, apart, ended_of, setting};
+use crate::ranks::ends::ended_of;
+use crate::ranks::{TRAINED, apart, setting};
 use crate::tensor::{QWEN2, recipe};
 
 fn on_gpu() -> String {

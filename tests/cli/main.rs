@@ -24,6 +24,7 @@ mod inputs;
 mod join;
 mod language;
 mod libraries;
+mod lora;
 mod machines;
 mod many;
 mod memory;

@@ -1,6 +1,9 @@
 //! [`REFUSALS`]: which choices do not go together, and what the recipe says of them.
 
+mod predicates;
+
 use crate::combination::Combination;
+use predicates::*;
 
 pub struct Refusal {
     pub refused: fn(&Combination) -> bool,
@@ -14,51 +17,10 @@ const fn refusal(mend: &'static str, refused: fn(&Combination) -> bool, message:
     Refusal { refused, message, mend }
 }
 
-fn gpt2(c: &Combination) -> bool {
-    c.choice("model").starts_with("gpt2")
-}
-
-fn swiglu(c: &Combination) -> bool {
-    c.is("model", "swiglu")
-}
-
-fn moves(c: &Combination) -> bool {
-    !c.is("strategy", "none")
-}
-
-fn sampled(c: &Combination) -> bool {
-    !matches!(c.choice("data"), "random" | "blocks")
-}
-
-/// Whether an operator is plain in a network that does not have it.
-fn lacks(c: &Combination, operator: &str, has: bool) -> bool {
-    c.is(operator, "plain") && !has
-}
-
 /// What is mended without being refused: scalers of these came later, and are [drawn last](crate::draw::draw).
 pub const DRAWN_LAST: &str = "a scaler where blocks or the optimizer are on the host is drawn last";
 
 const NO_OPERATOR: &str = "this network does not have that operator";
-
-fn by_sgd(c: &Combination) -> bool {
-    matches!(c.choice("optimizer"), "sgd" | "momentum")
-}
-
-fn parallel(c: &Combination) -> bool {
-    !c.is("ranks", "one")
-}
-
-fn recorded(c: &Combination) -> bool {
-    c.is("graph", "yes")
-}
-
-fn accumulates(c: &Combination) -> bool {
-    !c.is("accumulation", "1")
-}
-
-fn replicated(c: &Combination) -> bool {
-    c.shards() || matches!(c.choice("ranks"), "2 replicas" | "2 x 2")
-}
 
 const IN_ONE_PROCESS: &str = "trains in one process";
 const WHERE_DIVIDED: &str = "parallel.data goes with [offload] where ranks divide the parameters";

@@ -8,6 +8,7 @@
 mod attention;
 mod collectives;
 mod compact;
+mod dora;
 mod host_optimizer;
 mod kernels;
 mod layers;

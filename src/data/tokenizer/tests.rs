@@ -1,5 +1,7 @@
 //! Tokenizers: what is trained, loaded, and put around a text.
 
+use serde_json::Value;
+
 use super::*;
 
 fn texts() -> Vec<String> {

@@ -51,15 +51,6 @@ pub fn architecture(ordinal: usize) -> Capability {
     )
 }
 
-/// [`architecture`], as CUDA's own libraries count: major and minor.
-///
-/// # Panics
-/// When `ordinal` is not below [`count`].
-pub fn compute_capability(ordinal: usize) -> (i32, i32) {
-    let Capability { major, minor } = architecture(ordinal);
-    (major as i32, minor as i32)
-}
-
 /// Bytes of shared memory that a block may ask for on the device itself.
 ///
 /// # Panics

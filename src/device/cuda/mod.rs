@@ -5,6 +5,7 @@
 //! to cuBLASLt, on CubeCL's own stream and on the buffers of Burn's tensors.
 
 mod activity;
+mod address;
 mod blas;
 mod block;
 mod ceilings;
@@ -42,16 +43,14 @@ use burn::tensor::{Device, StreamId};
 use burn_cubecl::CubeDevice;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
-use cubecl::server::{Handle, ServerError, ServerStorage};
-use cubecl_cuda::CudaRuntime;
-use cubecl_runtime::runtime::Runtime;
-use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 
-use super::{DeviceInfo, LESS_MEMORY};
+use super::DeviceInfo;
+use crate::common::locked;
 use crate::common::refusal::refuse;
-use crate::common::{Bytes, locked};
 
 pub use activity::Recording;
+pub use address::out_of_memory;
+use address::{Address, Server, address, located};
 pub use blas::{Fp32Math, TuningAllowed};
 pub use ceilings::ceilings;
 pub use collectives::{Collectives, Crossed, Pending, Turn, UnderWay};
@@ -213,51 +212,6 @@ impl Gpu {
     }
 }
 
-/// What the user reads when a full device caused `error`; `None` for any other error.
-pub fn out_of_memory(error: &str) -> Option<String> {
-    // CubeCL's own words when its pools cannot grow, and the driver's answer passed on by it.
-    let refused = ["out of device memory allocating ", "can't allocate buffer of size: "];
-    let bytes = refused.into_iter().find_map(|words| {
-        let (_, rest) = error.split_once(words)?;
-        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
-    });
-    // A buffer gets its place when it is allocated. Of one without a place CubeCL forgets why as soon as a kernel is to write
-    // to it: then only a device that is lost would be another reason.
-    let without_place =
-        error.contains("Memory location was never initialized") && !error.contains("is poisoned");
-    let what = match bytes {
-        Some(bytes) => format!("an allocation of {bytes} bytes ({})", Bytes(bytes)),
-        None if without_place => "an allocation".into(),
-        None => return None,
-    };
-    Some(format!("out of device memory: {what} failed: {LESS_MEMORY}"))
-}
-
-type Server = <CudaRuntime as Runtime>::Server;
-
-/// A device address that stays valid as long as this value lives.
-struct Address<Guard> {
-    pointer: u64,
-    _guard: Guard,
-}
-
-/// Where `handle` lies.
-///
-/// # Errors
-/// When the buffer could not be allocated or what should have filled it failed.
-fn address(client: &Client, handle: &Handle) -> Result<Address<impl Sized + use<>>, String> {
-    located(client.get_resource::<Server>(handle.clone()))
-}
-
-/// CubeCL's answer for a buffer that does not move.
-type Located = ManagedResource<<<Server as ServerStorage>::Storage as ComputeStorage>::Resource>;
-
-/// The address in CubeCL's answer, or why there is none.
-fn located(answer: Result<Located, ServerError>) -> Result<Address<Located>, String> {
-    let resource = answer.map_err(|e| format!("a buffer of the device holds nothing: {e:?}"))?;
-    Ok(Address { pointer: resource.resource().ptr, _guard: resource })
-}
-
 /// Name, memory and versions of a device, without opening it.
 pub fn info(ordinal: usize) -> DeviceInfo {
     static DRIVER: OnceLock<String> = OnceLock::new();
@@ -273,38 +227,5 @@ pub fn info(ordinal: usize) -> DeviceInfo {
         driver: Some(DRIVER.get_or_init(driver::version).clone()),
         cuda: Some(format!("{major}.{minor}")),
         compute_capability: Some(capability(ordinal).to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// CubeCL reports every failure in the same place: only a refused allocation is a lack of memory.
-    #[test]
-    fn only_a_refused_allocation_is_out_of_memory() {
-        let failure = |reason: String| {
-            let error: Result<Located, _> =
-                Err(ServerError::Generic { reason, backtrace: Default::default() });
-            located(error).err().map(|e| format!("an error inside of the program: {e}")).expect("an error")
-        };
-        for words in
-            ["out of device memory allocating 3221225472 bytes", "can't allocate buffer of size: 3221225472"]
-        {
-            let message = out_of_memory(&failure(words.into())).expect("a lack of memory");
-            assert!(message.contains("3221225472 bytes (3.00 GiB)"), "{message}");
-        }
-        let unwritten = "The bytes were never written (failure #4597)\nCaused by:\n  couldn't find resource for that handle: \
-                         Memory location was never initialized";
-        let message = out_of_memory(&failure(unwritten.into())).expect("a lack of memory");
-        assert!(message.starts_with("out of device memory: an allocation failed: lower"), "{message}");
-        let lost = format!("The device is poisoned\n{unwritten}");
-        let others =
-            ["the product was refused: CUBLAS_STATUS_NOT_SUPPORTED", "CUDA_ERROR_ILLEGAL_ADDRESS", &lost];
-        for other in others {
-            let error = failure(other.into());
-            assert_eq!(out_of_memory(&error), None);
-            assert!(!error.contains("out of"), "{error}");
-        }
     }
 }

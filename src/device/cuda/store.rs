@@ -6,6 +6,7 @@
 //! thread would have none while the next are prepared.
 
 mod hold;
+mod place;
 
 use std::slice;
 
@@ -19,32 +20,13 @@ use cudarc::driver::sys::CUstream;
 
 pub use hold::Hold;
 use hold::hold;
+use place::{Buffer, Place};
 
 use super::mirror::arrival;
 use super::stream::Raw;
 use super::{CopyStream, Event, Gpu, Later, PinnedArena, Slot, add, buffer, copy, tensor};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, HostMemory, Loan, Side, StoreSize};
-
-/// A buffer on the host and its last copies in each direction.
-#[derive(Default)]
-struct Buffer {
-    /// `None` while it is lent, and of a block that has none.
-    memory: Option<Box<dyn HostMemory>>,
-    /// The copy that last read it.
-    read: Option<Later>,
-    /// The copy that last wrote it.
-    written: Option<Later>,
-}
-
-/// A slot and what last touched it.
-struct Place {
-    slot: Slot,
-    filled: Option<Later>,
-    /// Kernels that read or wrote it.
-    used: Option<Later>,
-    sent: Option<Later>,
-}
 
 /// Buffers and slots of one GPU, for the thread that made it.
 pub struct CudaStore {

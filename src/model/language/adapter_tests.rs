@@ -18,7 +18,7 @@ use crate::optim::{OptimizerConfig, Sgd, StepSize};
 use crate::params::named::Named;
 use crate::params::source::Init;
 use crate::params::table::{Group, Tuning};
-use crate::params::tuning::{Bottleneck, Lora, Masks, Matrix, Method};
+use crate::params::tuning::{Adapters, Bottleneck, Lora, Masks, Matrix, Method};
 use crate::residence::{Offload, Overlap, Placement, Residence, Strategy};
 use crate::train::on_device;
 
@@ -68,6 +68,7 @@ fn trained(
     let model = model.language().expect("a language model");
     let is_trained = if adapter.is_some() { |group| group == Group::Adapter } else { |_| true };
     let trainable = Arc::new(move |_: &str, group| is_trained(group));
+    let adapter = adapter.map(Adapters::Alike);
     let tuning = Tuning { trainable, adapter, ..Tuning::default() };
     let device = DeviceId::Cpu;
     let _drawing = drawing();

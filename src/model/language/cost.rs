@@ -21,15 +21,20 @@ impl Architecture {
         [vec![norm.cost(setting, [1, hidden])], copy_cost(setting, hidden)].concat()
     }
 
-    /// The operators of each layer; equal ones share theirs.
+    /// The operators of each layer with the adapters that it has; equal ones share theirs.
     fn block_costs(&self, setting: &Setting, tuning: &Tuning) -> Vec<BlockCosts> {
         let mut known: Vec<(&Arc<Layer>, BlockCosts)> = Vec::new();
+        let by_block = tuning.differs_by_block();
         let mut blocks = Vec::with_capacity(self.layers.len());
-        for (layer, count) in self.runs() {
-            let same = known.iter().find(|(other, _)| *other == layer).map(|(_, costs)| costs.clone());
-            let costs = same.unwrap_or_else(|| self.layer_costs(layer, setting, tuning).into());
+        for (i, layer) in self.layers.iter().enumerate() {
+            let same = known.iter().find(|(other, _)| !by_block && *other == layer);
+            let costs = same.map(|(_, costs)| costs.clone()).unwrap_or_else(|| {
+                let costs = self.layer_costs(layer, setting, &tuning.in_block(i));
+                let equal = known.iter().find(|(_, known)| known[..] == costs[..]);
+                equal.map(|(_, known)| known.clone()).unwrap_or_else(|| costs.into())
+            });
             known.push((layer, costs.clone()));
-            blocks.extend(std::iter::repeat_n(costs, count));
+            blocks.push(costs);
         }
         blocks
     }
@@ -81,7 +86,9 @@ impl Architecture {
         let [vocab, hidden] = [self.vocab_size, self.hidden_size].map(|size| size as u64);
         let vocab = setting.part(vocab);
         let tied = self.head.tied && tuning.classes.is_none();
-        let mut first = vec![embedding::cost(setting, [vocab, hidden], tied)];
+        // Modules beside the blocks may be trained where the others are not.
+        let module = |name: &str| Setting { trained: tuning.trained_of(name, setting.trained), ..*setting };
+        let mut first = vec![embedding::cost(&module(self.embedding.name), [vocab, hidden], tied)];
         first.extend(sum_cost(setting, hidden, setting.stored));
         if self.embedding.scale.is_some() && self.embedding.positions != Positions::Sinusoidal {
             first.push(scaled_cost(hidden * setting.tokens() * setting.stored));
@@ -90,8 +97,8 @@ impl Architecture {
         let rotations: u64 = self.ropes().iter().map(|rope| rope.pairs.turned as u64 * 4).sum();
         let (added, tables) = match self.embedding.positions {
             Positions::None => (None, 0),
-            Positions::Learned { rows, .. } => {
-                (Some(embedding::cost(setting, [rows as u64, hidden], false)), 0)
+            Positions::Learned { name, rows, .. } => {
+                (Some(embedding::cost(&module(name), [rows as u64, hidden], false)), 0)
             }
             Positions::Sinusoidal => (Some(Cost::default()), hidden * 4),
         };
@@ -102,11 +109,12 @@ impl Architecture {
             let (sizes, rows) = ([count as u64, hidden], (hidden, setting.stored));
             first.push(virtual_tokens::cost(OperatorName::Embedding, setting, sizes, rows));
         }
-        let head = head_cost(setting, tuning, [vocab, hidden], tied, &self.head);
+        let head = module(if tied { self.embedding.name } else { self.head.name });
+        let head = head_cost(&head, tuning, [vocab, hidden], tied, &self.head);
         Operators {
             first,
             blocks: self.block_costs(setting, tuning),
-            last: [self.norm_cost(self.final_norm.1, setting), vec![head]].concat(),
+            last: [self.norm_cost(self.final_norm.1, &module(self.final_norm.0)), vec![head]].concat(),
             // Ids of tokens and of positions, each with the order in which gradients are added, and labels.
             batch: 9 * 4 * setting.tokens(),
             tables: tables + rotations,

@@ -52,7 +52,8 @@ impl Linear {
             Some(shape) => source.packed("weight", shape, init),
         };
         let bias = bias.then(|| source.divided("bias", [outputs], by_bias, Init::Constant(0.0)));
-        let adapter = Adapter::new(source, inputs, outputs);
+        let own = || (Weight { packed, ..Weight::from(weight.val()) }, layout);
+        let adapter = Adapter::new(source, [inputs, outputs], own);
         Self { weight, bias, adapter, layout, packed }
     }
 
@@ -175,7 +176,7 @@ pub fn linear_cost(
     bias: bool,
     layout: WeightLayout,
 ) -> Cost {
-    match tuning.adapter.as_ref().filter(|method| method.adapts(name)) {
+    match tuning.method(name) {
         None => dense::cost(setting, sizes, bias, layout),
         Some(method) => {
             let cost = method.cost(setting, sizes, bias, layout);

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use burn::backend::DispatchTensor;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::{Arithmetic, Weight, WeightLayout};
 use crate::device::cuda::{self, Operand, Output};
@@ -13,7 +13,7 @@ use crate::ops::function::{Earlier, custom_adding};
 use crate::ops::kernels::columns::column_sums;
 use crate::ops::kernels::launch::empty;
 use crate::ops::name::OperatorName;
-use crate::ops::product::{plain, product, product_add, transpose};
+use crate::ops::product::{Fp32Math, plain, product, product_add, transpose};
 use crate::ops::rounded;
 
 /// Layers that read one input.
@@ -80,20 +80,11 @@ fn with_inputs<const N: usize>(
             let dbias = bias_dtype
                 .filter(|_| wanted[1 + LAYERS..].contains(&true))
                 .map(|dtype| uncube::<1>(column_sums(&cube(g.clone()), dtype)));
-            let of_weight = |place: &Range<usize>| {
-                let (x, g) = (x.clone().expect("kept where a weight is trained"), g.clone());
-                match layout {
-                    WeightLayout::InOut => {
-                        product(transpose(x), plain(g).columns(place.clone()), weight_dtype, math)
-                    }
-                    WeightLayout::OutIn => {
-                        product(transpose(g).columns(place.clone()), plain(x), weight_dtype, math)
-                    }
-                }
-            };
             let mut gradients = vec![dx.map(Tensor::into_dispatch)];
             for (place, wanted) in places.iter().zip(&wanted[1..]) {
-                gradients.push(wanted.then(|| of_weight(place).into_dispatch()));
+                let x = || x.clone().expect("kept where a weight is trained");
+                let of_weight = || weight_gradient(x(), g.clone(), place, layout, weight_dtype, math);
+                gradients.push(wanted.then(|| of_weight().into_dispatch()));
             }
             for (place, wanted) in places.iter().zip(&wanted[1 + LAYERS..]) {
                 let part = dbias.clone().filter(|_| *wanted);
@@ -103,6 +94,21 @@ fn with_inputs<const N: usize>(
         };
         (y, backward)
     })
+}
+
+/// The gradient of the weight whose layer's result is in the columns `place`.
+fn weight_gradient(
+    x: Tensor<2>,
+    g: Tensor<2>,
+    place: &Range<usize>,
+    layout: WeightLayout,
+    dtype: DType,
+    math: Fp32Math,
+) -> Tensor<2> {
+    match layout {
+        WeightLayout::InOut => product(transpose(x), plain(g).columns(place.clone()), dtype, math),
+        WeightLayout::OutIn => product(transpose(g).columns(place.clone()), plain(x), dtype, math),
+    }
 }
 
 /// The columns of each layer's result, of so many each.

@@ -22,6 +22,7 @@
 //! ([`lora_side_by_side`]).
 
 mod cost;
+pub mod dora;
 pub mod low_rank;
 mod side_by_side;
 

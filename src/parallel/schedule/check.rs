@@ -2,7 +2,7 @@
 //! waits for a result that never comes.
 
 use super::Action;
-use super::pipeline::{Order, Shape};
+use super::order::{Order, Shape};
 use super::simulate::{Times, simulate};
 
 /// # Errors

@@ -2,7 +2,7 @@
 //! micro-batches.
 
 use super::Action;
-use super::pipeline::Shape;
+use super::order::Shape;
 
 pub fn actions(shape: Shape) -> Vec<Vec<Action>> {
     let of_rank = |stage| {

@@ -4,7 +4,7 @@
 //! ranks.
 
 use super::Action;
-use super::pipeline::Shape;
+use super::order::Shape;
 
 pub fn actions(shape: Shape) -> Vec<Vec<Action>> {
     let Shape { ranks, micro_batches, chunks } = shape;

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::pipeline::{Order, Shape};
+use super::order::{Order, Shape};
 use super::simulate::{Times, simulate};
 use super::{Action, Carries, Message};
 

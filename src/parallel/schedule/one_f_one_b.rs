@@ -3,7 +3,7 @@
 //! most p − r micro-batches.
 
 use super::Action;
-use super::pipeline::Shape;
+use super::order::Shape;
 
 pub fn actions(shape: Shape) -> Vec<Vec<Action>> {
     let update = |mut actions: Vec<Action>| {

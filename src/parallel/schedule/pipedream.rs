@@ -3,7 +3,7 @@
 
 use super::Action;
 use super::one_f_one_b::computations;
-use super::pipeline::Shape;
+use super::order::Shape;
 
 pub fn actions(shape: Shape) -> Vec<Vec<Action>> {
     let with_update = |action| {

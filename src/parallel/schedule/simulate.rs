@@ -2,7 +2,7 @@
 //! messages follow before anything runs.
 
 use super::Action;
-use super::pipeline::{Order, Shape};
+use super::order::{Order, Shape};
 use crate::measure::Span;
 
 /// Seconds, or any other unit.

@@ -149,30 +149,52 @@ fn no_order_deadlocks_without_buffers() {
     }
 }
 
+/// The messages of a rank's list.
+fn queue(list: &[Action]) -> Vec<Action> {
+    list.iter().copied().filter(is_message).collect()
+}
+
+fn is_message(action: &Action) -> bool {
+    matches!(action, Action::Send(_) | Action::Receive(_))
+}
+
+/// Messages of a list before each of its places.
+fn messages_before(list: &Vec<Action>) -> Vec<usize> {
+    let counted = list.iter().scan(0, |count, action| {
+        *count += usize::from(is_message(action));
+        Some(*count)
+    });
+    std::iter::once(0).chain(counted).collect()
+}
+
+/// What an action reads of another rank: what it carries, of which stage and micro-batch.
+fn needed(action: Action, shape: Shape, rank: usize) -> Option<(Carries, usize, usize)> {
+    let elsewhere = |stage: usize| shape.rank_of(stage) != rank;
+    match action {
+        Action::Forward { stage, micro_batch } if stage > 0 && elsewhere(stage - 1) => {
+            Some((Carries::Activation, stage - 1, micro_batch))
+        }
+        Action::Backward { stage, micro_batch } if stage + 1 < shape.stages() && elsewhere(stage + 1) => {
+            Some((Carries::Gradient, stage + 1, micro_batch))
+        }
+        _ => None,
+    }
+}
+
 /// Each rank has a queue of messages, which are through one by one, and computes beside it: what it reads has arrived. A
 /// message is in the queue once the rank has come to it.
 #[test]
 fn messages_that_are_received_ahead_come_through_in_a_queue_of_their_own() {
     for (schedule, order) in orders() {
         let lists: Vec<Vec<Action>> = (0..order.shape.ranks).map(|rank| order.of_rank_ahead(rank)).collect();
-        let is_message = |action: &Action| matches!(action, Action::Send(_) | Action::Receive(_));
-        let queue = |list: &[Action]| list.iter().copied().filter(is_message).collect::<Vec<_>>();
         let queues: Vec<Vec<Action>> = lists.iter().map(|list| queue(list)).collect();
         for (rank, own) in queues.iter().enumerate() {
             assert_eq!(*own, queue(&order.of_rank(rank)), "their order stays");
         }
-        let before = |list: &Vec<Action>| -> Vec<usize> {
-            let counted = list.iter().scan(0, |count, action| {
-                *count += usize::from(is_message(action));
-                Some(*count)
-            });
-            std::iter::once(0).chain(counted).collect()
-        };
-        let issued: Vec<Vec<usize>> = lists.iter().map(before).collect();
+        let issued: Vec<Vec<usize>> = lists.iter().map(messages_before).collect();
         // Where each rank stands in its list, how many of its messages are through, and what it has received.
         let (mut at, mut through) = (vec![0; lists.len()], vec![0; lists.len()]);
         let mut received = vec![HashSet::new(); lists.len()];
-        let shape = order.shape;
         let mut moved = true;
         while moved {
             moved = false;
@@ -190,19 +212,7 @@ fn messages_that_are_received_ahead_come_through_in_a_queue_of_their_own() {
                     moved = true;
                 }
                 let Some(action) = lists[rank].get(at[rank]) else { continue };
-                let elsewhere = |stage: usize| shape.rank_of(stage) != rank;
-                let needed = match *action {
-                    Action::Forward { stage, micro_batch } if stage > 0 && elsewhere(stage - 1) => {
-                        Some((Carries::Activation, stage - 1, micro_batch))
-                    }
-                    Action::Backward { stage, micro_batch }
-                        if stage + 1 < shape.stages() && elsewhere(stage + 1) =>
-                    {
-                        Some((Carries::Gradient, stage + 1, micro_batch))
-                    }
-                    _ => None,
-                };
-                if needed.is_none_or(|needed| received[rank].contains(&needed)) {
+                if needed(*action, order.shape, rank).is_none_or(|needed| received[rank].contains(&needed)) {
                     at[rank] += 1;
                     moved = true;
                 }

@@ -1,7 +1,7 @@
 //! A schedule written out in a recipe: the actions of each rank, with semicolons or line ends between ranks.
 
 use super::Action;
-use super::pipeline::Shape;
+use super::order::Shape;
 use crate::common::text::counted;
 
 /// Parses `0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1`: forward and backward of a stage for a micro-batch. An update is added at the

@@ -7,8 +7,9 @@ use std::path::Path;
 use safetensors::tensor::TensorView;
 
 use super::virtual_tokens::{self, Part};
-use super::{Config, MOST, TENSORS, WRAPPED, adapters, plain_name};
+use super::{Config, MOST, TENSORS, WRAPPED, adapters, plain_name, wrapped};
 use crate::params::table::{Entry, Table};
+use crate::params::tuning::MAGNITUDE;
 use crate::params::weights::{HEAD, TensorFile, float, is_embedding, shortened};
 
 /// The tensors of a folder.
@@ -103,7 +104,8 @@ impl AdapterFile {
             return problems.missing.push(format!("  missing: {name} {shape:?}"));
         };
         let found = tensor.shape();
-        if found == shape {
+        // PEFT's magnitude is a vector.
+        if found == shape || (name.ends_with(MAGNITUDE) && found == &shape[1..]) {
             if float(tensor.dtype()).is_none() {
                 problems.others.push(format!("  wrong dtype: {name} is {:?}", tensor.dtype()));
             }
@@ -184,9 +186,11 @@ fn replaced(file: &TensorFile, expected: &Table) -> BTreeMap<String, String> {
     let is_tied = !expected.entries.iter().any(|entry| entry.name == HEAD);
     let own = expected.entries.iter().filter(|entry| !entry.group.is_added());
     let stored = |entry: &Entry| {
-        let there = |name: &str| Some(format!("{WRAPPED}{name}")).filter(|name| file.tensor(name).is_some());
-        let of_head = || if is_tied && is_embedding(&entry.name) { there(HEAD) } else { None };
-        Some((entry.name.clone(), there(&entry.name).or_else(of_head)?))
+        let there =
+            |name: &str, adapted| Some(wrapped(name, adapted)).filter(|name| file.tensor(name).is_some());
+        let of_head = || if is_tied && is_embedding(&entry.name) { there(HEAD, false) } else { None };
+        let stored = there(&entry.name, false).or_else(|| there(&entry.name, true)).or_else(of_head)?;
+        Some((entry.name.clone(), stored))
     };
     own.filter_map(stored).collect()
 }

@@ -1,38 +1,33 @@
 //! LoRA in PEFT's layout: A [r, inputs] and B [outputs, r] of every adapted layer as
 //! `base_model.model.<layer>.lora_A.weight`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 
 use burn::tensor::TensorData;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Config, WRAPPED, adapters};
+use super::{Config, adapters, wrapped};
 use crate::ops::dense::WeightLayout;
 use crate::params::save::{MARK, RUNNER, write_weights};
 use crate::params::table::{Entry, Table};
-use crate::params::tuning::Lora;
+use crate::params::tuning::{Biases, Lora, MAGNITUDE, Targets, patterns};
 
 /// Keys that change what an adapter computes; PEFT's defaults of them do not.
-const UNSUPPORTED: [&str; 18] = [
+const UNSUPPORTED: [&str; 12] = [
     "alora_invocation_tokens",
-    "alpha_pattern",
     "arrow_config",
-    "bias",
     "exclude_modules",
     "kasa_config",
     "layer_replication",
-    "layers_to_transform",
     "lora_bias",
     "monteclora_config",
-    "rank_pattern",
     "target_parameters",
     "trainable_token_indices",
     "use_bdlora",
-    "use_dora",
     "use_qalora",
-    "use_rslora",
     "velora_config",
 ];
 
@@ -54,64 +49,148 @@ pub fn read(config: &Config, folder: &Path) -> Result<Lora, String> {
     }
     let rank = config.get("r").as_u64().filter(|r| *r > 0);
     let alpha = config.get("lora_alpha").as_f64().filter(|alpha| *alpha > 0.0);
-    // PEFT writes the paths of few layers in full. That all layers of a name are adapted is checked with the matrices.
-    let last = |path: &str| path.rsplit('.').next().map(String::from);
-    let names = |value: &Value| match value {
-        Value::Array(names) => names.iter().map(|name| name.as_str().and_then(last)).collect(),
-        _ => None,
+    let bias = match config.get("bias") {
+        Value::Null => Biases::None,
+        bias => {
+            Biases::deserialize(bias).map_err(|_| config.wrong(&format!("bias = {bias} is not supported")))?
+        }
     };
-    let targets: Option<BTreeSet<String>> = names(config.get("target_modules"));
-    let targets = targets.ok_or_else(|| {
-        config.wrong(
-            "target_modules must be a list of names of layers; give it as such when the adapter is made",
-        )
-    })?;
     Ok(Lora {
         rank: rank.ok_or_else(|| config.wrong("r must be a whole number above 0"))? as usize,
         alpha: alpha.ok_or_else(|| config.wrong("lora_alpha must be a number above 0"))?,
         dropout: config.get("lora_dropout").as_f64().unwrap_or(0.0),
-        target_modules: targets.into_iter().collect::<Vec<_>>().join(", "),
+        target_modules: targets(config)?,
+        layers_to_transform: numbers(config)?,
+        rank_pattern: pattern(config, "rank_pattern"),
+        alpha_pattern: pattern(config, "alpha_pattern"),
+        use_rslora: *config.get("use_rslora") == true,
+        use_dora: *config.get("use_dora") == true,
+        bias,
+        modules_to_save: names(config.get("modules_to_save")).filter(|names| !names.is_empty()).map(joined),
         adapter: Some(folder.display().to_string()),
     })
+}
+
+fn names(value: &Value) -> Option<BTreeSet<String>> {
+    value.as_array()?.iter().map(|name| name.as_str().map(String::from)).collect()
+}
+
+fn joined(names: BTreeSet<String>) -> String {
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// A list of names or of the ends of paths, or a regular expression.
+fn targets(config: &Config) -> Result<String, String> {
+    match config.get("target_modules") {
+        Value::String(text) => Ok(text.clone()),
+        list => names(list).map(joined).ok_or_else(|| {
+            config.wrong("target_modules must be a list of names of layers, or a regular expression")
+        }),
+    }
+}
+
+/// The numbers of blocks, of which PEFT takes one alone too.
+fn numbers(config: &Config) -> Result<Option<String>, String> {
+    let value = config.get("layers_to_transform");
+    let list = match value {
+        Value::Null => return Ok(None),
+        Value::Array(list) if list.is_empty() => return Ok(None),
+        Value::Array(list) => list.clone(),
+        one => vec![one.clone()],
+    };
+    let list: Option<Vec<String>> = list.iter().map(|number| Some(number.as_u64()?.to_string())).collect();
+    let wrong = || config.wrong(&format!("layers_to_transform = {value} must be numbers of blocks"));
+    list.map(|list| Some(list.join(", "))).ok_or_else(wrong)
+}
+
+fn pattern(config: &Config, key: &str) -> Option<String> {
+    let table = config.get(key).as_object().filter(|table| !table.is_empty())?;
+    Some(table.iter().map(|(end, value)| format!("{end} = {value}")).collect::<Vec<_>>().join(", "))
 }
 
 /// The first key that says something else in the folder than in the cell, with its values: theirs and ours.
 pub fn difference(ours: &Lora, theirs: &Lora) -> Option<(&'static str, [String; 2])> {
     let both = [theirs, ours];
-    let targets = |lora: &Lora| lora.targets().map(String::from).collect::<BTreeSet<_>>();
-    if ours.rank != theirs.rank {
-        return Some(("tuning.rank", both.map(|lora| lora.rank.to_string())));
-    }
-    if ours.alpha != theirs.alpha {
-        return Some(("tuning.alpha", both.map(|lora| lora.alpha.to_string())));
-    }
-    let quoted = |lora: &Lora| format!("\"{}\"", lora.target_modules);
-    (targets(ours) != targets(theirs)).then(|| ("tuning.target_modules", both.map(quoted)))
+    let differ = |key, of: &dyn Fn(&Lora) -> String| {
+        let [theirs, ours] = both.map(of);
+        (theirs != ours).then_some((key, [theirs, ours]))
+    };
+    let quoted = |text: &Option<String>| text.as_ref().map_or("nothing".into(), |text| format!("\"{text}\""));
+    differ("tuning.rank", &|lora| lora.rank.to_string())
+        .or_else(|| differ("tuning.alpha", &|lora| lora.alpha.to_string()))
+        .or_else(|| differ("tuning.use_rslora", &|lora| lora.use_rslora.to_string()))
+        .or_else(|| differ("tuning.use_dora", &|lora| lora.use_dora.to_string()))
+        .or_else(|| differ("tuning.rank_pattern", &|lora| quoted(&lora.rank_pattern)))
+        .or_else(|| differ("tuning.alpha_pattern", &|lora| quoted(&lora.alpha_pattern)))
+        .or_else(|| {
+            // PEFT writes the paths of few layers in full, and its file has those of the blocks: whether all are there is
+            // checked with the matrices.
+            let layers = both.map(|lora| match lora.targets() {
+                Ok(Targets::Ends(ends)) => Some(ends.iter().map(|end| last(end)).collect::<BTreeSet<_>>()),
+                _ => None,
+            });
+            let [Some(theirs), Some(ours)] = layers else { return None };
+            let quoted = |lora: &Lora| format!("\"{}\"", lora.target_modules);
+            (theirs != ours).then(|| ("tuning.target_modules", both.map(quoted)))
+        })
 }
 
-/// What `adapter_config.json` says of LoRA alone.
-pub fn config(lora: &Lora, layout: WeightLayout) -> Map<String, Value> {
+fn last(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+/// What `adapter_config.json` says of LoRA alone. `table`: the parameters of the model with the adapter.
+pub fn config(lora: &Lora, layout: WeightLayout, table: &Table) -> Map<String, Value> {
+    let targets = match lora.targets() {
+        Ok(Targets::Ends(ends)) => json!(ends),
+        Ok(Targets::Whole(_)) => json!(lora.target_modules),
+        _ => {
+            let layers = adapters(table).filter_map(|entry| entry.name.strip_suffix(".lora_A.weight"));
+            json!(layers.map(last).collect::<BTreeSet<_>>())
+        }
+    };
+    let pattern = |text: &Option<String>, value: fn(f64) -> Value| {
+        let all = patterns(text.as_deref().unwrap_or_default()).unwrap_or_default();
+        all.iter().map(|pattern| (pattern.text.to_string(), value(pattern.value))).collect::<Map<_, _>>()
+    };
     let config = json!({
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": lora.dropout,
-        "target_modules": lora.targets().collect::<Vec<_>>(),
-        "bias": "none",
+        "target_modules": targets,
+        "layers_to_transform": lora.blocks().unwrap_or_default(),
+        "rank_pattern": pattern(&lora.rank_pattern, |rank| json!(rank as u64)),
+        "alpha_pattern": pattern(&lora.alpha_pattern, |alpha| json!(alpha)),
+        "use_rslora": lora.use_rslora,
+        "use_dora": lora.use_dora,
+        "bias": <&str>::from(lora.bias),
         "fan_in_fan_out": layout == WeightLayout::InOut,
         "init_lora_weights": true,
     });
     config.as_object().expect("made as an object").clone()
 }
 
-/// Writes A and B of all layers, and parameters of the model itself that are `kept` with them.
+/// Writes the matrices of all layers, and parameters of the model itself that are `kept` with them.
 pub fn write(
     path: &Path,
     table: &Table,
     kept: &[&Entry],
     value: &mut dyn FnMut(&str) -> TensorData,
 ) -> io::Result<()> {
-    let wrapped = |entry: &Entry| Entry { name: format!("{WRAPPED}{}", entry.name), ..entry.clone() };
-    let entries = adapters(table).chain(kept.iter().copied()).map(wrapped).collect();
-    let unwrapped = |name: &str| value(name.strip_prefix(WRAPPED).expect("wrapped"));
-    write_weights(path, &Table { entries }, (MARK, RUNNER), unwrapped).map_err(io::Error::other)
+    let adapted: BTreeSet<&str> =
+        adapters(table).filter_map(|entry| entry.name.strip_suffix(".lora_A.weight")).collect();
+    let all: Vec<&Entry> = adapters(table).chain(kept.iter().copied()).collect();
+    let stored = |entry: &&Entry| {
+        let is_adapted = entry.name.rsplit_once('.').is_some_and(|(path, _)| adapted.contains(path));
+        let name = wrapped(&entry.name, is_adapted);
+        // PEFT's magnitude is a vector.
+        let is_vector = entry.name.ends_with(MAGNITUDE);
+        let shape = if is_vector { entry.shape[1..].to_vec() } else { entry.shape.clone() };
+        Entry { name, shape, packed: false, ..(*entry).clone() }
+    };
+    let entries: Vec<Entry> = all.iter().map(stored).collect();
+    let names: HashMap<String, &str> =
+        entries.iter().zip(&all).map(|(stored, entry)| (stored.name.clone(), entry.name.as_str())).collect();
+    let named = |name: &str| value(names[name]);
+    write_weights(path, &Table { entries }, (MARK, RUNNER), named).map_err(io::Error::other)
 }

@@ -21,6 +21,7 @@ pub(super) fn random<const D: usize>(
         Init::Constant(value) => return Tensor::full(shape, value, (device, dtype)),
         Init::Normal(deviation) => Distribution::Normal(0.0, deviation),
         Init::Uniform(bound) => Distribution::Uniform(-bound, bound),
+        Init::RowLengths => unreachable!("computed by the adapter"),
     };
     device::random(shape, spread, (device, dtype))
 }
@@ -32,6 +33,7 @@ pub(super) fn drawn(name: &str, seed: u32, elements: usize, init: Init) -> Tenso
     let mut value = || match init {
         Init::Constant(value) => value,
         Init::Uniform(bound) => (2.0 * uniform() - 1.0) * bound,
+        Init::RowLengths => unreachable!("computed by the adapter"),
         // Box and Muller 1958.
         Init::Normal(deviation) => {
             let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();

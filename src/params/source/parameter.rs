@@ -8,6 +8,7 @@ use safetensors::tensor::TensorView;
 
 use super::first_values::{drawn, random};
 use super::{Files, Init, Origin, Shared, Source};
+use crate::ops::rounded;
 use crate::params::split::{Slice, Split};
 use crate::params::table::{Entry, id};
 use crate::params::weights::write_elements;
@@ -37,6 +38,36 @@ impl Source {
         split: Option<Split>,
         init: Init,
     ) -> Param<Tensor<D>> {
+        self.made(name, shape, split, |name| self.first(name, shape, init))
+    }
+
+    /// As [`divided`](Self::divided), of a parameter that is added to the network: what it begins with where no file has it
+    /// is `value`, in any type.
+    pub fn computed<const D: usize>(
+        &self,
+        name: &'static str,
+        shape: [usize; D],
+        split: Option<Split>,
+        value: impl FnOnce() -> Tensor<D>,
+    ) -> Param<Tensor<D>> {
+        self.made(name, shape, split, |name| match &self.shared.adapter {
+            Some(_) => self.first(name, shape, Init::Constant(0.0)),
+            None => {
+                let (dtype, elements) = (self.shared.dtype, shape.iter().product::<usize>());
+                let bytes = rounded(value(), dtype).into_data().as_bytes().to_vec();
+                self.on_device(TensorData::from_bytes_vec(bytes, [elements], dtype), shape)
+            }
+        })
+    }
+
+    /// The rank's share of a parameter; `first`: its whole value before training, by its name, where it is not loaded.
+    fn made<const D: usize>(
+        &self,
+        name: &'static str,
+        shape: [usize; D],
+        split: Option<Split>,
+        first: impl FnOnce(&str) -> Tensor<D>,
+    ) -> Param<Tensor<D>> {
         let Shared { device, dtype, tuning, origin, table, .. } = &*self.shared;
         if let Origin::Given(given) = origin {
             let next = given.borrow_mut().next();
@@ -58,11 +89,10 @@ impl Source {
         let tensor = match origin {
             Origin::Given(_) => unreachable!("handed out above"),
             Origin::Shapes => None,
-            Origin::Files(files) => Some(
-                self.loaded(files, &name, own_shape, slice)
-                    .unwrap_or_else(|| own(self.first(&name, shape, init), slice)),
-            ),
-            Origin::Random(_) => Some(own(self.first(&name, shape, init), slice)),
+            Origin::Files(files) => {
+                Some(self.loaded(files, &name, own_shape, slice).unwrap_or_else(|| own(first(&name), slice)))
+            }
+            Origin::Random(_) => Some(own(first(&name), slice)),
         };
         let (whole, group) = (shape.to_vec(), self.group);
         let entry = Entry { name, shape: whole, dtype: *dtype, trainable, group, packed: false, split };
@@ -115,6 +145,12 @@ impl Source {
             None => drawn(name, tuning.seed, elements, init),
             Some(tensor) => TensorData::from_bytes_vec(self.bytes(&tensor, shape), [elements], *dtype),
         };
+        self.on_device(values, shape)
+    }
+
+    /// A parameter of these values, which are in a row.
+    fn on_device<const D: usize>(&self, values: TensorData, shape: [usize; D]) -> Tensor<D> {
+        let Shared { device, dtype, .. } = &*self.shared;
         // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
         Tensor::<1>::from_data(values, (&device.clone().inner(), *dtype)).reshape(shape).autodiff()
     }

@@ -1,5 +1,6 @@
 //! Adapters: what is added to linear layers of blocks, with parameters of its own. A [`Method`] is one file.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::keys::Rule;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{Layer, Weight, WeightLayout};
-use crate::ops::lora::LowRank;
+use crate::ops::lora::{LowRank, dora};
 use crate::ops::tensor_parallel::copy_to_ranks;
 use crate::params::source::{Init, Source};
 use crate::params::split::{Side, Split};
@@ -72,6 +73,31 @@ pub trait Method: Debug + Send + Sync {
     }
 }
 
+/// The adapters of a network's linear layers.
+#[derive(Clone, Debug)]
+pub enum Adapters {
+    /// One method for every layer that it adapts.
+    Alike(Arc<dyn Method>),
+    /// Methods of single layers: by block, and then by name.
+    ByLayer(Vec<BTreeMap<String, Arc<dyn Method>>>),
+}
+
+impl Adapters {
+    /// Whether linear layers of this name have one in some block.
+    pub fn adapts(&self, layer: &str) -> bool {
+        self.method(None, layer).is_some()
+    }
+
+    /// The adapter of the layer of this name in this block; without a block that of the first block that has one.
+    pub fn method(&self, block: Option<usize>, layer: &str) -> Option<&Arc<dyn Method>> {
+        match (self, block) {
+            (Self::Alike(method), _) => Some(method).filter(|method| method.adapts(layer)),
+            (Self::ByLayer(blocks), Some(block)) => blocks.get(block)?.get(layer),
+            (Self::ByLayer(blocks), None) => blocks.iter().find_map(|layers| layers.get(layer)),
+        }
+    }
+}
+
 /// What decides a layer's dropout mask.
 #[derive(Clone, Copy, Debug)]
 pub struct Masks {
@@ -99,17 +125,27 @@ pub struct Adapter {
 
 impl Adapter {
     /// `None` where the layer of this source has none: it is not in a block, or the method leaves it out.
-    pub fn new(source: &Source, inputs: usize, outputs: usize) -> Option<Self> {
-        if !matches!(source.group(), Group::Block(_)) {
-            return None;
-        }
-        let method = source.tuning().adapter.clone().filter(|method| method.adapts(source.module()))?;
+    /// `weight`: the layer's, which some first values follow from.
+    pub fn new(
+        source: &Source,
+        [inputs, outputs]: [usize; 2],
+        weight: impl Fn() -> (Weight, WeightLayout),
+    ) -> Option<Self> {
+        let Group::Block(block) = source.group() else { return None };
+        let method = source.tuning().adapter.as_ref()?.method(Some(block), source.module())?.clone();
         let (source, side) = (source.within(Group::Adapter), source.side());
         let parts = if let Some(Side::Outputs { parts }) = side { parts } else { 1 };
         let all = method.matrices(inputs, outputs);
         let axes: Vec<_> = (0..all.len()).map(|i| side.and_then(|side| method.axis(i, side))).collect();
         let matrix = |((name, shape, init), axis): (Matrix, &Option<usize>)| {
-            source.divided(name, shape, axis.map(|axis| Split { axis, parts }), init)
+            let split = axis.map(|axis| Split { axis, parts });
+            match init {
+                Init::RowLengths => source.computed(name, shape, split, || {
+                    let (weight, layout) = weight();
+                    dora::first_magnitude(weight, layout)
+                }),
+                init => source.divided(name, shape, split, init),
+            }
         };
         let matrices: Vec<_> = all.into_iter().zip(&axes).map(matrix).collect();
         let layer = matrices.first()?.id.val();

@@ -11,30 +11,29 @@ mod lp_ft;
 mod qlora;
 mod virtual_tokens;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::TensorData;
 use serde::{Deserialize, Serialize};
 
-pub use adapter::{Adapter, Masks, Matrix, Method};
+pub use adapter::{Adapter, Adapters, Masks, Matrix, Method};
 pub use bitfit::BitFit;
 pub use bottleneck::Bottleneck;
 pub use full::Full;
 pub use linear_probe::LinearProbe;
-pub use lora::Lora;
+pub use lora::{Biases, Lora, MAGNITUDE, Targets, patterns};
 pub use lp_ft::LpFt;
 pub use qlora::QLora;
 pub use virtual_tokens::{Prefix, Prompt, VirtualTokenKeys, VirtualTokens};
 
 use super::peft::PeftType;
-use super::table::{Group, Tuning};
+use super::table::{Group, Table, Tuning};
 use crate::keys::key::DefaultValue::Word;
 use crate::keys::section::kinds;
 use crate::keys::values::Values;
 use crate::keys::{Key, Rule, Section};
 use crate::ops::cost::Trained;
-use crate::ops::dense::WeightLayout;
 
 kinds! {
     /// `[tuning]`
@@ -61,6 +60,9 @@ kinds! {
 /// A linear layer of a block: its name, its inputs and its outputs.
 pub type LinearLayer = (String, [usize; 2]);
 
+/// Makes the table of a model's own parameters, which is empty where it is no language model.
+pub type Own<'o> = &'o dyn Fn() -> Table;
+
 /// What the methods have in common.
 pub trait Tunes {
     /// Which of the model's own parameters are trained.
@@ -76,6 +78,24 @@ pub trait Tunes {
     /// What linear layers of blocks have in addition.
     fn adapter(&self) -> Option<Arc<dyn Method>> {
         None
+    }
+
+    /// The same by layer, in a model with these parameters of its own.
+    fn adapters(&self, _own: Own<'_>) -> Option<Adapters> {
+        self.adapter().map(Adapters::Alike)
+    }
+
+    /// Parameters of the model itself that are trained beside [`trained`](Self::trained).
+    fn saved(&self, _own: Own<'_>) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
+    /// Refuses what does not go with a model whose blocks have these layers.
+    ///
+    /// # Errors
+    /// The key, and what to write.
+    fn check(&self, layers: &[LinearLayer], _own: Own<'_>) -> Result<(), Rule> {
+        self.adapter().map_or(Ok(()), |adapter| adapter.check(layers))
     }
 
     /// What stands before each sample.
@@ -124,57 +144,31 @@ impl TuningConfig {
             .default(Word("full"))],
     );
 
-    /// `seed`: of the first values of what is added.
-    pub fn tuning(&self, seed: u32) -> Tuning {
+    /// `seed`: of the first values of what is added; `own`: the model's own parameters.
+    pub fn tuning(&self, seed: u32, own: Own<'_>) -> Tuning {
         let trained = self.trained();
+        let saved = Arc::new(self.saved(own));
+        let is_saved = saved.clone();
         let trains = move |name: &str, group: Group| match name {
-            _ if group.is_added() => true,
+            _ if group.is_added() || is_saved.contains(name) => true,
             name if name.ends_with(".bias") => trained.biases,
             _ => trained.weights,
         };
-        let folder = self.folder().map(Path::to_path_buf);
-        let virtual_tokens = self.virtual_tokens();
         Tuning {
             trainable: Arc::new(trains),
             packs: self.packs(),
-            adapter: self.adapter(),
-            virtual_tokens,
-            classes: None,
+            adapter: self.adapters(own),
+            virtual_tokens: self.virtual_tokens(),
             seed,
-            folder,
+            folder: self.folder().map(Path::to_path_buf),
+            saved,
+            ..Tuning::default()
         }
-    }
-
-    /// Refuses what does not go with a block of these layers.
-    ///
-    /// # Errors
-    /// The key, and what to write.
-    pub fn check(&self, layers: &[LinearLayer]) -> Result<(), Rule> {
-        self.adapter().map_or(Ok(()), |adapter| adapter.check(layers))
     }
 
     /// Whether the trained network can be written as the model alone.
     pub fn merges(&self) -> bool {
         self.virtual_tokens().is_none() && self.adapter().is_none_or(|adapter| adapter.merges())
-    }
-
-    /// The parameter of this name in a network without adapters that computes the same. `value` has the parameters of the
-    /// network as it is, and `layout` says how the weights of linear layers lie.
-    pub fn merged(
-        &self,
-        name: &str,
-        layout: WeightLayout,
-        value: &mut dyn FnMut(&str) -> TensorData,
-    ) -> TensorData {
-        let weight = value(name);
-        let (Some(path), Some(adapter)) = (name.strip_suffix(".weight"), self.adapter()) else {
-            return weight;
-        };
-        let adapts = path.rsplit_once('.').is_some_and(|(_, layer)| adapter.adapts(layer));
-        if !adapts || weight.shape().num_dims() != 2 {
-            return weight;
-        }
-        adapter.merged(weight, layout, &mut |matrix| value(&format!("{path}.{matrix}")))
     }
 
     /// Whether nothing is added and nothing frozen.

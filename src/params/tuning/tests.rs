@@ -85,3 +85,52 @@ fn every_method_has_the_parameters_that_its_operators_count() {
         [all + added, added]
     );
 }
+
+#[test]
+fn lora_in_less_usual_settings_has_the_parameters_that_its_operators_count() {
+    let qwen2 = "kind = \"qwen2\"\nvocab_size = 61\nhidden_size = 28\nintermediate_size = 43\nnum_hidden_layers = 3\n\
+                 num_attention_heads = 2\nnum_key_value_heads = 1\nmax_position_embeddings = 16\n\
+                 tie_word_embeddings = false";
+    let [all, _] = counted(qwen2, "method = \"full\"");
+    let lora = |keys: &str| counted(qwen2, &format!("method = \"lora\"\nrank = 3\n{keys}"));
+    let added = 3 * 3 * (2 * (28 + 28) + 2 * (28 + 14));
+    assert_eq!(lora(""), [all + added, added]);
+    assert_eq!(lora("use_rslora = true"), [all + added, added]);
+    // A length of each row of q, k, v and o.
+    let with_lengths = added + 3 * (28 + 14 + 14 + 28);
+    assert_eq!(lora("use_dora = true"), [all + with_lengths, with_lengths]);
+    // Biases of q, k and v.
+    let biases = 3 * (28 + 14 + 14);
+    for keys in ["bias = \"lora_only\"", "bias = \"all\""] {
+        assert_eq!(lora(keys), [all + added, added + biases]);
+        let dora = lora(&format!("{keys}\nuse_dora = true\ndropout = 0.1"));
+        assert_eq!(dora, [all + with_lengths, with_lengths + biases]);
+    }
+    let of_k = 3 * 3 * (28 + 14);
+    let some = lora("target_modules = \"k_proj\"\nbias = \"lora_only\"");
+    assert_eq!(some, [all + of_k, of_k + 3 * 14]);
+    let some = lora("target_modules = \"k_proj\"\nbias = \"all\"");
+    assert_eq!(some, [all + of_k, of_k + biases]);
+    let every = added + 3 * 3 * 3 * (28 + 43);
+    assert_eq!(lora("target_modules = \"all-linear\""), [all + every, every]);
+    let modules = "modules_to_save = \"embed_tokens, model.norm\"";
+    assert_eq!(lora(modules), [all + added, added + 61 * 28 + 28]);
+    let modules = "modules_to_save = \"lm_head\"";
+    assert_eq!(lora(modules), [all + added, added + 61 * 28]);
+    let tied = qwen2.replace("false", "true");
+    for modules in ["embed_tokens", "lm_head", "embed_tokens, lm_head"] {
+        let keys = format!("method = \"lora\"\nrank = 3\nmodules_to_save = \"{modules}\"");
+        assert_eq!(counted(&tied, &keys), [all - 61 * 28 + added, added + 61 * 28]);
+    }
+    let gpt2 = "kind = \"gpt2\"\nvocab_size = 61\nhidden_size = 28\nnum_hidden_layers = 3\nnum_attention_heads = 2\n\
+                max_position_embeddings = 16";
+    let [all, _] = counted(gpt2, "method = \"full\"");
+    let of_c_attn = 3 * 3 * (28 + 84);
+    // Those of the products, and of two norms in each block and one after.
+    let biases = 3 * (3 * 28 + 28 + 4 * 28 + 28) + 7 * 28;
+    let keys = "method = \"lora\"\nrank = 3\ntarget_modules = \"c_attn\"\nbias = \"all\"";
+    assert_eq!(counted(gpt2, keys), [all + of_c_attn, of_c_attn + biases]);
+    let keys = format!("{keys}\nuse_dora = true\nmodules_to_save = \"wpe\"");
+    let with_lengths = of_c_attn + 3 * 84;
+    assert_eq!(counted(gpt2, &keys), [all + with_lengths, with_lengths + biases + 16 * 28]);
+}

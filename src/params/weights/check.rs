@@ -75,15 +75,29 @@ impl Weights {
     /// # Errors
     /// Every missing, extra, wrongly shaped or unreadable tensor, in one error.
     pub fn check(&self, expected: &Table, tied: bool) -> Result<(), String> {
-        let mut problems = Vec::new();
-        let mut used = BTreeSet::new();
+        let (mut problems, used) = self.problems(expected, tied);
+        let unused = self.names().filter(|name| !used.contains(*name) && !is_buffer(name));
+        problems.extend(unused.filter_map(|name| self.unexpected(name, expected)));
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "the weights in {} do not fit the model that its config.json describes:\n{}\n{}",
+            self.folder.display(),
+            shortened(&problems, MOST),
+            self.help(expected, tied),
+        ))
+    }
+
+    /// What is wrong with the expected tensors, and the stored ones that fit.
+    fn problems(&self, expected: &Table, tied: bool) -> (Vec<String>, BTreeSet<&str>) {
+        let (mut problems, mut used) = (Vec::new(), BTreeSet::new());
         for entry @ Entry { name, shape, group, .. } in &expected.entries {
             let found = self.stored(name).filter(|(stored, _)| tied || name == HEAD || *stored != HEAD);
             let (Some((stored, _)), Some(tensor)) = (found, self.get(name)) else {
-                if group.is_added() {
-                    continue;
+                if !group.is_added() {
+                    problems.push(format!("  missing: {name} {shape:?}{}", named_by(name)));
                 }
-                problems.push(format!("  missing: {name} {shape:?}{}", named_by(name)));
                 continue;
             };
             // A state of training has packed weights as they are.
@@ -96,46 +110,39 @@ impl Weights {
             }
             used.insert(stored);
         }
-        for name in self.names().filter(|name| !used.contains(*name)) {
-            if is_buffer(name) {
-                continue;
-            }
-            let embedding =
-                expected.entries.iter().map(|entry| entry.name.as_str()).find(|name| is_embedding(name));
-            match embedding {
-                // A classifier is in its place.
-                _ if name.starts_with(OF_HEAD)
-                    && expected.entries.iter().any(|e| e.group == Group::Classifier) => {}
-                Some(embedding) if name == HEAD => {
-                    if !self.equal(HEAD, embedding) {
-                        problems.push(format!(
-                            "  {HEAD} is not equal to {embedding}, but the model ties the two: set \
-                             tie_word_embeddings to false in config.json if the head is its own"
-                        ));
-                    }
-                }
-                _ => problems.push(format!("  unexpected: {name}{}", named_by(name))),
-            }
+        (problems, used)
+    }
+
+    /// What is wrong with a stored tensor that no parameter takes its values from.
+    fn unexpected(&self, name: &str, expected: &Table) -> Option<String> {
+        // A classifier is in its place.
+        if name.starts_with(OF_HEAD) && expected.entries.iter().any(|e| e.group == Group::Classifier) {
+            return None;
         }
-        if problems.is_empty() {
-            return Ok(());
+        let embedding =
+            expected.entries.iter().map(|entry| entry.name.as_str()).find(|name| is_embedding(name));
+        match embedding.filter(|_| name == HEAD) {
+            None => Some(format!("  unexpected: {name}{}", named_by(name))),
+            Some(embedding) if self.equal(HEAD, embedding) => None,
+            Some(embedding) => Some(format!(
+                "  {HEAD} is not equal to {embedding}, but the model ties the two: set tie_word_embeddings to false \
+                 in config.json if the head is its own"
+            )),
+        }
+    }
+
+    /// What to change if something is wrong.
+    fn help(&self, expected: &Table, tied: bool) -> String {
+        let headless = !tied && self.is_bare() && self.get(HEAD).is_none();
+        if headless && expected.entries.iter().any(|entry| entry.name == HEAD) {
+            return "the file was saved from the model without its head: save it from AutoModelForCausalLM"
+                .into();
         }
         let config = self.folder.join("config.json");
-        let headless = !tied && self.is_bare() && self.get(HEAD).is_none();
-        let help = match headless && expected.entries.iter().any(|entry| entry.name == HEAD) {
-            true => {
-                "the file was saved from the model without its head: save it from AutoModelForCausalLM".into()
-            }
-            false => format!(
-                "correct the keys of {}, or take the config.json that belongs to the weights",
-                config.display()
-            ),
-        };
-        Err(format!(
-            "the weights in {} do not fit the model that its config.json describes:\n{}\n{help}",
-            self.folder.display(),
-            shortened(&problems, MOST),
-        ))
+        format!(
+            "correct the keys of {}, or take the config.json that belongs to the weights",
+            config.display()
+        )
     }
 
     fn equal(&self, a: &str, b: &str) -> bool {

@@ -6,14 +6,14 @@ use crate::ops::cost::{Operators, Setting};
 use crate::ops::{Level, Operator};
 use crate::params::table::Tuning;
 use crate::recipe::Folders;
-use crate::recipe::cell::Cell;
+use crate::recipe::cell::{Cell, own_parameters};
 
 /// `[tuning]` with `[model]`, `[checkpoint]` and `[ops]`.
 pub(super) fn check(cell: &Cell) -> Checked {
     if cell.tuning.is_full() {
         return Ok(());
     }
-    cell.tuning.check(&cell.model.linear_layers())?;
+    cell.tuning.check(&cell.model.linear_layers(), &|| own_parameters(&cell.model))?;
     let (method, tuning): (&str, _) = ((&cell.tuning).into(), cell.tuning());
     Rule::refuse_if(
         cell.tuning.needs_classes() && tuning.classes.is_none(),

@@ -56,6 +56,15 @@ pub(super) struct Recorded {
     blocks: [SlotState; 2],
 }
 
+/// What a run of forward and backward leaves.
+struct Ran {
+    loss: Tensor<1>,
+    gradients: GradientSet,
+    after: SlotState,
+    /// Between the two, in a recording.
+    middle: Option<Mark>,
+}
+
 /// Where each parameter of a module lies.
 fn places<M: Module>(module: &M) -> Vec<Option<Place>> {
     let mut places = Vec::new();
@@ -131,48 +140,19 @@ impl<N: Build> Step<'_, N> {
         if self.replicas.as_ref().is_some_and(|replicas| !replicas.settle_for_graph()) {
             return Recording::Refused("the host sums gradients over ranks".into());
         }
-        let (scale, sums) = (self.scale(), self.sums.clone());
+        let scale = self.scale();
         let residence = &self.stage.residence;
         residence.return_to(&residence.slot_state());
         let before = residence.slot_state();
         let buckets = Arc::<Mutex<Vec<RecordedBucket>>>::default();
         let gpu = Gpu::open(ordinal);
         let recorded = gpu.record(|run| {
-            let casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
-            // Of several micro-batches replicas sum only the sums.
-            let of_replicas =
-                || self.replicas.as_ref().map(|replicas| replicas.recording_gates(run, &buckets));
-            let gates = sums.as_ref().map(FixedSums::gates).or_else(of_replicas);
-            self.stage.residence.fork();
-            let loss = self.stage.forward(0, &batches[0]);
-            drop(gates);
-            // The meter reads the memory at the end of forward.
-            if run == Run::First {
-                end(PhaseEnd::Phase(Phase::Forward), None);
-            }
-            let middle = (run == Run::Recorded).then(|| Mark::new(gpu));
-            let gradients = self.stage.backward(0, scale.clone());
-            drop(casts);
-            let network = self.stage.residence.network();
-            let set = match &sums {
-                None => {
-                    let mut set = GradientSet::default();
-                    set.add(network, gradients);
-                    set
-                }
-                Some(sums) => {
-                    let _scope = OperatorName::GradientSums.scope();
-                    sums.add(network, gradients);
-                    sums.set(network)
-                }
-            };
-            self.stage.residence.settle();
-            let after = self.stage.residence.slot_state();
+            let ran = self.forward_and_backward(run, (&batches[0], scale.clone()), &buckets, end);
             // Before the recording begins: its copies wait for nothing from before.
             if run != Run::Recorded {
                 self.stage.residence.return_to(&before);
             }
-            (loss, set, after, middle)
+            ran
         });
         // What is recorded has moved no block.
         self.stage.residence.join(&before);
@@ -180,22 +160,59 @@ impl<N: Build> Step<'_, N> {
         self.sums.iter().for_each(|sums| write_zeros(sums.all()));
         match recorded {
             Err(reason) => Recording::Refused(reason),
-            Ok((graph, (loss, gradients, after, middle))) => {
-                let weights = places(self.stage.residence.network());
-                let buckets = std::mem::take(&mut *buckets.lock().expect("no panic"));
-                Recording::Done(Box::new(Recorded {
-                    graph,
-                    inputs,
-                    scale,
-                    middle: middle.expect("the last run records"),
-                    weights,
-                    loss,
-                    gradients,
-                    buckets,
-                    blocks: [before, after],
-                }))
-            }
+            Ok((graph, Ran { loss, gradients, after, middle })) => Recording::Done(Box::new(Recorded {
+                graph,
+                inputs,
+                scale,
+                middle: middle.expect("the last run records"),
+                weights: places(self.stage.residence.network()),
+                loss,
+                gradients,
+                buckets: std::mem::take(&mut *buckets.lock().expect("no panic")),
+                blocks: [before, after],
+            })),
         }
+    }
+
+    /// Forward and backward of one micro-batch, scaled, by the launches of the graph. What replicas sum is put in
+    /// `buckets`.
+    fn forward_and_backward(
+        &mut self,
+        run: Run,
+        (batch, scale): (&N::Batch, Option<Tensor<1>>),
+        buckets: &Arc<Mutex<Vec<RecordedBucket>>>,
+        end: &mut End,
+    ) -> Ran {
+        let DeviceId::Cuda(ordinal) = self.device else { unreachable!("only a GPU records") };
+        let casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
+        // Of several micro-batches replicas sum only the sums.
+        let of_replicas = || self.replicas.as_ref().map(|replicas| replicas.recording_gates(run, buckets));
+        let gates = self.sums.as_ref().map(FixedSums::gates).or_else(of_replicas);
+        self.stage.residence.fork();
+        let loss = self.stage.forward(0, batch);
+        drop(gates);
+        // The meter reads the memory at the end of forward.
+        if run == Run::First {
+            end(PhaseEnd::Phase(Phase::Forward), None);
+        }
+        let middle = (run == Run::Recorded).then(|| Mark::new(Gpu::open(ordinal)));
+        let gradients = self.stage.backward(0, scale);
+        drop(casts);
+        let network = self.stage.residence.network();
+        let gradients = match &self.sums {
+            None => {
+                let mut set = GradientSet::default();
+                set.add(network, gradients);
+                set
+            }
+            Some(sums) => {
+                let _scope = OperatorName::GradientSums.scope();
+                sums.add(network, gradients);
+                sums.set(network)
+            }
+        };
+        self.stage.residence.settle();
+        Ran { loss, gradients, after: self.stage.residence.slot_state(), middle }
     }
 
     /// Gives the graph's memory back: what follows runs without it.

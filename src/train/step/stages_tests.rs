@@ -9,6 +9,7 @@ use crate::data::Share;
 use crate::model::language::Decoder;
 use crate::optim::GradientSet;
 use crate::parallel::Groups;
+use crate::parallel::schedule::pipeline::Schedule;
 use crate::params::named::Named;
 use crate::params::table::{Group, id};
 use crate::recipe::{Cell, Recipe, Source};
@@ -88,73 +89,64 @@ fn checkpointed_stages_train_as_one_process_does() {
     }
 }
 
-/// Micro-batch j of a step: stage r of p computes with the weights of update j − (p − 1 − r) of that step, forward and
-/// backward, and its own are then those of one more update.
+/// Three steps of one process whose micro-batches compute as PipeDream's stages do: micro-batch j of a step computes stage
+/// r of p with the weights of update j − (p − 1 − r) of that step. The parameters after them, and their losses.
+fn delayed(cell: &Cell, layers: usize) -> (Named, Vec<f64>) {
+    let shape = cell.parallel.pipeline.as_ref().expect("a pipeline").shape();
+    let stages = shape.stages();
+    let mut alone = cell.of_micro_batches();
+    alone.parallel = Default::default();
+    let mut feed = Network::feed(&alone, Share::WHOLE);
+    let mut step = Step::<Network>::new(&alone, &alone, &Groups::alone(), 3, 0);
+    let stage_of = |group| match group {
+        Group::Block(i) => (0..stages).find(|s| shape.blocks(*s, layers).contains(&i)).expect("a stage"),
+        Group::Norm | Group::Head => stages - 1,
+        _ => 0,
+    };
+    let table = step.stage.residence.table().clone();
+    let stage_of: HashMap<String, usize> =
+        table.entries.iter().map(|entry| (entry.name.clone(), stage_of(entry.group))).collect();
+    let mut losses = Vec::new();
+    let mut newest = step.stage.residence.parameters();
+    for _ in 0..3 {
+        let (batches, mut versions, mut loss) = (feed.next(), vec![newest.clone()], 0.0);
+        for (j, batch) in batches.iter().enumerate() {
+            let version = |name: &str| j.saturating_sub(stages - 1 - stage_of[name]);
+            let mixed = (0..newest.len()).map(|i| {
+                let name = &newest[i].0;
+                let values: Vec<f32> = versions[version(name)][i].1.iter().map(|v| *v as f32).collect();
+                let count = values.len();
+                let device = alone.device_id().burn();
+                (id(name), Tensor::<1>::from_data(TensorData::new(values, [count]), &device))
+            });
+            step.stage.residence.replace(mixed.collect());
+            loss += f64::from(step.stage.forward(0, batch).into_scalar::<f32>());
+            let gradients = step.stage.backward(0, None);
+            step.stage.residence.add(gradients);
+            let found: HashMap<String, Vec<f64>> = step.stage.residence.gradients().into_iter().collect();
+            *step.stage.residence.gradient_set() = GradientSet::default();
+            for (name, values) in &mut newest {
+                let rate = 0.5 * batches.len() as f64;
+                values.iter_mut().zip(&found[name]).for_each(|(v, g)| *v -= rate * g);
+            }
+            versions.push(newest.clone());
+        }
+        losses.push(loss);
+    }
+    (newest, losses)
+}
+
+/// Forward and backward of a micro-batch have the same weights, and a stage's own are then those of one more update.
 #[test]
 fn pipedream_equals_one_process_with_the_same_delays() {
     for (layers, stages) in [(3, 2), (4, 4)] {
         let keys = format!("stages = {stages}\nschedule = \"pipedream\"");
-        let cell = cell(layers, "tie_word_embeddings = false", SGD, &pipeline(&keys));
-        let ours = change::change(&cell, None);
-        let shape = cell.parallel.pipeline.as_ref().expect("a pipeline").shape();
-
-        let mut alone = cell.of_micro_batches();
-        alone.parallel = Default::default();
-        let mut feed = Network::feed(&alone, Share::WHOLE);
-        let mut step = Step::<Network>::new(&alone, &alone, &Groups::alone(), 3, 0);
-        let stage_of: HashMap<String, usize> = {
-            let of = |group| match group {
-                Group::Block(i) => {
-                    (0..stages).find(|s| shape.blocks(*s, layers).contains(&i)).expect("a stage")
-                }
-                Group::Norm | Group::Head => stages - 1,
-                _ => 0,
-            };
-            let table = step.stage.residence.table().clone();
-            table.entries.iter().map(|entry| (entry.name.clone(), of(entry.group))).collect()
-        };
-        let mut losses = Vec::new();
-        let mut newest = step.stage.residence.parameters();
-        for _ in 0..3 {
-            let (batches, mut versions, mut loss) = (feed.next(), vec![newest.clone()], 0.0);
-            for (j, batch) in batches.iter().enumerate() {
-                let version = |name: &str| j.saturating_sub(stages - 1 - stage_of[name]);
-                let mixed = (0..newest.len()).map(|i| {
-                    let name = &newest[i].0;
-                    let values: Vec<f32> = versions[version(name)][i].1.iter().map(|v| *v as f32).collect();
-                    let count = values.len();
-                    let device = alone.device_id().burn();
-                    (id(name), Tensor::<1>::from_data(TensorData::new(values, [count]), &device))
-                });
-                let mixed = mixed.collect();
-                step.stage.residence.replace(mixed);
-                let y = step.stage.forward(0, batch);
-                loss += f64::from(y.into_scalar::<f32>());
-                let gradients = step.stage.backward(0, None);
-                step.stage.residence.add(gradients);
-                let found: HashMap<String, Vec<f64>> = step.stage.residence.gradients().into_iter().collect();
-                *step.stage.residence.gradient_set() = GradientSet::default();
-                for (name, values) in &mut newest {
-                    values
-                        .iter_mut()
-                        .zip(&found[name])
-                        .for_each(|(v, g)| *v -= 0.5 * batches.len() as f64 * g);
-                }
-                versions.push(newest.clone());
-            }
-            losses.push(loss);
-        }
-        let distance = apart(&ours, &newest, &losses);
+        let mut cell = cell(layers, "tie_word_embeddings = false", SGD, &pipeline(&keys));
+        let (newest, losses) = delayed(&cell, layers);
+        let distance = apart(&change::change(&cell, None), &newest, &losses);
         assert!(distance < 5e-6, "{distance} with {stages} stages");
-        let without = change::change(
-            &{
-                let mut cell = cell.clone();
-                cell.parallel.pipeline.as_mut().expect("a pipeline").schedule =
-                    crate::parallel::schedule::pipeline::Schedule::OneFOneB;
-                cell
-            },
-            None,
-        );
+        cell.parallel.pipeline.as_mut().expect("a pipeline").schedule = Schedule::OneFOneB;
+        let without = change::change(&cell, None);
         assert!(apart(&without, &newest, &losses) > 1e-3, "updates make a difference");
     }
 }

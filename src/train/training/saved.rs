@@ -77,13 +77,14 @@ impl<N: Build> Training<'_, N> {
     /// Writes the model for Hugging Face's programs and `runner generate`; what the tuning method adds is merged into the
     /// weights. `base`: as there.
     pub fn write_model(&mut self, folder: &Path, base: Option<&Path>, shares: &Shares) -> io::Result<()> {
-        let Cell { tuning, model, .. } = self.cell;
+        let Cell { model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
         let mut table = shares.table.clone();
         table.entries.retain(|entry| !entry.group.is_added());
         table.entries.iter_mut().for_each(|entry| entry.packed = false);
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let mut value = |name: &str| shares.asked_for(name, residence);
+        let tuning = self.cell.tuning();
         let merged = |name: &str| tuning.merged(name, layout, &mut value);
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let beside = self.beside(base);

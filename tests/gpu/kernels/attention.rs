@@ -164,6 +164,30 @@ const BLOCKS: [[usize; 9]; 11] = [
     [1, 1, 2, 2, 9000, 9004, 9004, 0, 8000],
 ];
 
+/// P of rows of `keys` products, of which some are visible, and the products' gradients by that of P. `score`: of a product,
+/// and its slope.
+fn softmax_in_f64(
+    scores: &[f64],
+    dp: &[f64],
+    score: impl Fn(f64) -> (f64, f64),
+    keys: usize,
+    visible: impl Fn(usize, usize) -> bool,
+) -> [Vec<f64>; 2] {
+    let (mut p, mut ds) = (Vec::new(), Vec::new());
+    for (row, (products, dp)) in scores.chunks(keys).zip(dp.chunks(keys)).enumerate() {
+        let scored: Vec<(f64, f64)> = products.iter().map(|product| score(*product)).collect();
+        let seen = || (0..keys).filter(|j| visible(row, *j));
+        let top = seen().map(|j| scored[j].0).fold(f64::NEG_INFINITY, f64::max);
+        let mut terms = vec![0.0; keys];
+        seen().for_each(|j| terms[j] = (scored[j].0 - top).exp());
+        let sum: f64 = terms.iter().sum();
+        let mean: f64 = (0..keys).map(|j| terms[j] / sum * dp[j]).sum();
+        p.extend(terms.iter().map(|x| x / sum));
+        ds.extend((0..keys).map(|j| scored[j].1 * terms[j] / sum * (dp[j] - mean)));
+    }
+    [p, ds]
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn softmax() {
@@ -192,32 +216,21 @@ fn softmax() {
                     DType::F32,
                 );
                 let dp = normal(&shape, DType::F32, 9);
-                let (mut p, mut ds) = (Vec::new(), Vec::new());
-                for row in 0..matrices * rows {
+                let visible = |row: usize, j: usize| {
                     let position = query_start + row % rows / group;
                     let sequence = row / rows / kv_heads * total;
-                    let visible = |j: usize| {
-                        let key = key_start + j;
-                        key <= position
-                            && window.is_none_or(|window| position - key < window)
-                            && (!packed || ids[sequence + key] == ids[sequence + position])
-                    };
-                    let at = row * keys;
-                    // A score and its slope.
-                    let score = |j: usize| {
-                        let z = scale * scores.values[at + j];
-                        let tanh = soft_cap.map(|cap| (cap, (z / cap).tanh()));
-                        tanh.map_or((z, scale), |(cap, t)| (cap * t, scale * (1.0 - t * t)))
-                    };
-                    let seen: Vec<usize> = (0..keys).filter(|j| visible(*j)).collect();
-                    let top = seen.iter().map(|j| score(*j).0).fold(f64::NEG_INFINITY, f64::max);
-                    let mut terms = vec![0.0; keys];
-                    seen.iter().for_each(|j| terms[*j] = (score(*j).0 - top).exp());
-                    let sum: f64 = terms.iter().sum();
-                    let mean: f64 = (0..keys).map(|j| terms[j] / sum * dp.values[at + j]).sum();
-                    p.extend(terms.iter().map(|x| x / sum));
-                    ds.extend((0..keys).map(|j| score(j).1 * terms[j] / sum * (dp.values[at + j] - mean)));
-                }
+                    let key = key_start + j;
+                    key <= position
+                        && window.is_none_or(|window| position - key < window)
+                        && (!packed || ids[sequence + key] == ids[sequence + position])
+                };
+                // A score and its slope.
+                let score = |product: f64| {
+                    let z = scale * product;
+                    let tanh = soft_cap.map(|cap| (cap, (z / cap).tanh()));
+                    tanh.map_or((z, scale), |(cap, t)| (cap * t, scale * (1.0 - t * t)))
+                };
+                let [p, ds] = softmax_in_f64(&scores.values, &dp.values, score, keys, visible);
                 for out in [DType::F32, DType::BF16] {
                     let name = format!("masked_softmax {block:?} {scaling:?} packed {packed}");
                     let allowed = super::tolerance(out).max(2e-5);

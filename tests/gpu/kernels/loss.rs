@@ -117,8 +117,7 @@ fn losses_and_their_gradients() {
                 let (mut expected_losses, mut expected) = (vec![-1.0; before], vec![-1.0; row]);
                 for (products, label) in values.chunks(row).zip(&labels[before..]) {
                     let (values, slopes) = logits_at(products, form);
-                    let top = values[..vocab].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    let lse = top + values[..vocab].iter().map(|x| (x - top).exp()).sum::<f64>().ln();
+                    let lse = log_sum_exp(&values[..vocab]);
                     expected_losses.push(if *label < 0 { 0.0 } else { lse - values[*label as usize] });
                     for (entry, x) in values.iter().enumerate() {
                         let hit = f64::from(u8::from(*label == entry as i32));
@@ -143,6 +142,23 @@ fn losses_and_their_gradients() {
     });
 }
 
+/// The edges of the chunks, entries between them, and ignored tokens.
+fn labels(tokens: usize, vocab: usize, chunk: usize) -> Vec<i32> {
+    let label = |t: usize| match t % 5 {
+        0 => (vocab - 1) as i32,
+        1 => (chunk.min(vocab) - 1) as i32,
+        2 => -100,
+        3 => (chunk % vocab) as i32,
+        _ => (t * 37 % vocab) as i32,
+    };
+    (0..tokens).map(label).collect()
+}
+
+fn log_sum_exp(row: &[f64]) -> f64 {
+    let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    top + row.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn cross_entropy() {
@@ -157,16 +173,7 @@ fn cross_entropy() {
             let products: Vec<f64> =
                 logits.values.iter().map(|x| f64::from((x * 5.0 - 40.0) as f32)).collect();
             let (values, slopes) = logits_at(&products, form);
-            // The edges of the chunks, entries between them, and ignored tokens.
-            let labels: Vec<i32> = (0..tokens)
-                .map(|t| match t % 5 {
-                    0 => (vocab - 1) as i32,
-                    1 => (chunk.min(vocab) - 1) as i32,
-                    2 => -100,
-                    3 => (chunk % vocab) as i32,
-                    _ => (t * 37 % vocab) as i32,
-                })
-                .collect();
+            let labels = labels(tokens, vocab, chunk);
             let on_device = integers(&labels, &[tokens]);
             let part = |first: usize, last: usize| {
                 let columns: Vec<f64> = (0..tokens)
@@ -181,13 +188,7 @@ fn cross_entropy() {
                 observe_chunk(&part, &on_device, *first, form, &mut state);
             }
             let (losses, lse) = token_losses(&state, &on_device);
-            let expected_lse: Vec<f64> = values
-                .chunks(vocab)
-                .map(|row| {
-                    let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    top + row.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
-                })
-                .collect();
+            let expected_lse: Vec<f64> = values.chunks(vocab).map(log_sum_exp).collect();
             let target = |t: usize| values[t * vocab + labels[t] as usize];
             let expected: Vec<f64> =
                 (0..tokens).map(|t| if labels[t] < 0 { 0.0 } else { expected_lse[t] - target(t) }).collect();

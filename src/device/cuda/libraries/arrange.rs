@@ -18,6 +18,7 @@ use super::nvrtc::Nvrtc;
 use super::places::{Place, prefixes};
 use super::{Library, driver, has_headers, headers, headers_version, probe};
 use crate::common::{cache, text};
+use crate::device::Capability;
 
 /// Starts this program again if it then finds more of the libraries, and returns if not. Only `main` calls it, before
 /// anything else. Without a GPU nothing is done, unless `also_without_gpu`.
@@ -28,7 +29,7 @@ pub fn arrange(also_without_gpu: bool) {
     }
     let device = (gpus > 0).then(|| Devices {
         driver: driver::supported(),
-        capabilities: (0..gpus).map(driver::compute_capability).collect(),
+        capabilities: (0..gpus).map(driver::architecture).collect(),
     });
     let links = missing(device.as_ref(), &here());
     let folder = folder_of_links().filter(|_| !links.is_empty());
@@ -72,7 +73,7 @@ fn here() -> Vec<Place> {
 /// What libraries are chosen for.
 struct Devices {
     driver: (i32, i32),
-    capabilities: Vec<(i32, i32)>,
+    capabilities: Vec<Capability>,
 }
 
 /// What the loader does not find, or only in a version that the driver does not take, and one of these places has.

@@ -21,8 +21,8 @@ fn nvrtc((major, minor): (i32, i32), architectures: &[i32]) -> String {
     )
 }
 
-fn with(driver: (i32, i32), capability: (i32, i32)) -> Option<Devices> {
-    Some(Devices { driver, capabilities: vec![capability] })
+fn with(driver: (i32, i32), (major, minor): (u32, u32)) -> Option<Devices> {
+    Some(Devices { driver, capabilities: vec![Capability::new(major, minor)] })
 }
 
 #[test]

@@ -100,12 +100,12 @@ pub fn require(ordinal: usize) -> Result<(), Lack> {
     let driver = driver::supported();
     let compiler = COMPILER.get_or_init(|| {
         require_driver(driver, &driver::version())?;
-        let capability = driver::compute_capability(ordinal);
+        let capability = driver::architecture(ordinal);
         let compiler = Library::Nvrtc.loaded().and_then(Nvrtc::in_library);
         let compiler = compiler.ok_or_else(|| nvrtc::absent(driver, capability))?;
         headers().map_or_else(|| Err(nvrtc::without_headers(driver, capability)), |_| Ok(compiler))
     });
-    compiler.as_ref().map_err(Lack::clone)?.require(driver, driver::compute_capability(ordinal))
+    compiler.as_ref().map_err(Lack::clone)?.require(driver, driver::architecture(ordinal))
 }
 
 fn require_driver((major, minor): (i32, i32), version: &str) -> Result<(), Lack> {

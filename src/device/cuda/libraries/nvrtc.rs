@@ -8,16 +8,17 @@ use std::ffi::c_int;
 use libloading::Library as Loaded;
 
 use super::Lack;
+use crate::device::Capability;
 
 /// NVRTC's version and the architectures that it compiles for: 75 for sm_75.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nvrtc {
     pub version: (i32, i32),
-    pub architectures: Vec<i32>,
+    pub architectures: Vec<c_int>,
 }
 
 /// The first capability that CUDA 13 still compiles for: Turing.
-const TURING: (i32, i32) = (7, 5);
+const TURING: Capability = Capability::new(7, 5);
 
 impl Nvrtc {
     /// What a loaded library says of itself.
@@ -42,13 +43,13 @@ impl Nvrtc {
     }
 
     /// Whether it compiles for devices of this compute capability.
-    pub fn knows(&self, (major, minor): (i32, i32)) -> bool {
-        self.architectures.contains(&(10 * major + minor))
+    pub fn knows(&self, capability: Capability) -> bool {
+        self.architectures.contains(&(capability.number() as c_int))
     }
 
     /// # Errors
     /// Why kernels that it compiles do not run on a device of this capability with this driver.
-    pub fn require(&self, driver: (i32, i32), capability: (i32, i32)) -> Result<(), Lack> {
+    pub fn require(&self, driver: (i32, i32), capability: Capability) -> Result<(), Lack> {
         let (major, minor) = self.version;
         let what = match (self.fits(driver), self.knows(capability)) {
             (true, true) => return Ok(()),
@@ -58,8 +59,7 @@ impl Nvrtc {
                 driver.0, driver.1
             ),
             (true, false) => format!(
-                "NVRTC {major}.{minor} does not compile for this device's compute capability {}.{}",
-                capability.0, capability.1
+                "NVRTC {major}.{minor} does not compile for this device's compute capability {capability}"
             ),
         };
         Err(Lack { what, remedy: install(driver, capability) })
@@ -71,21 +71,21 @@ fn ptx_of(cuda: (i32, i32)) -> (i32, i32) {
     if cuda == (12, 6) { (12, 5) } else { cuda }
 }
 
-pub fn absent(driver: (i32, i32), capability: (i32, i32)) -> Lack {
+pub fn absent(driver: (i32, i32), capability: Capability) -> Lack {
     Lack {
         what: "NVRTC (libnvrtc.so), which compiles the kernels, was not found".into(),
         remedy: install(driver, capability),
     }
 }
 
-pub fn without_headers(driver: (i32, i32), capability: (i32, i32)) -> Lack {
+pub fn without_headers(driver: (i32, i32), capability: Capability) -> Lack {
     let what =
         format!("CUDA's headers ({}), which kernels include, were not found", super::HEADERS.join(", "));
     Lack { what, remedy: install(driver, capability) }
 }
 
 /// What to install for this driver and a device of this capability.
-pub fn install((major, minor): (i32, i32), capability: (i32, i32)) -> String {
+pub fn install((major, minor): (i32, i32), capability: Capability) -> String {
     let (last, packages) = match major {
         // CUDA 12 ends with 12.9; it is the last one for devices before Turing.
         _ if major == 12 || capability < TURING => {
@@ -137,16 +137,16 @@ mod tests {
 
     #[test]
     fn a_refusal_says_both_versions_and_what_to_install() {
-        let lack = nvrtc((13, 0)).require((12, 4), (8, 6)).unwrap_err();
+        let lack = nvrtc((13, 0)).require((12, 4), Capability::new(8, 6)).unwrap_err();
         assert!(lack.what.contains("NVRTC 13.0 is newer") && lack.what.contains("CUDA 12.4"), "{lack}");
         assert!(lack.remedy.contains("\"nvidia-cuda-nvrtc-cu12<12.5\""), "{lack}");
         assert!(lack.remedy.contains("\"nvidia-cuda-runtime-cu12<12.5\""), "{lack}");
-        let lack = nvrtc((13, 2)).require((13, 0), (9, 0)).unwrap_err();
+        let lack = nvrtc((13, 2)).require((13, 0), Capability::new(9, 0)).unwrap_err();
         assert!(lack.remedy.contains("\"nvidia-cuda-nvrtc>=13,<13.1\""), "{lack}");
         // Volta's last driver is one of CUDA 13, whose NVRTC has left it behind.
-        let lack = nvrtc((13, 0)).require((13, 0), (7, 0)).unwrap_err();
+        let lack = nvrtc((13, 0)).require((13, 0), Capability::new(7, 0)).unwrap_err();
         assert!(lack.what.contains("compute capability 7.0"), "{lack}");
         assert!(lack.remedy.contains("\"nvidia-cuda-nvrtc-cu12<12.10\""), "{lack}");
-        assert_eq!(nvrtc((12, 4)).require((13, 0), (7, 0)), Ok(()));
+        assert_eq!(nvrtc((12, 4)).require((13, 0), Capability::new(7, 0)), Ok(()));
     }
 }

@@ -18,11 +18,11 @@ const KERNEL: &str =
 /// # Errors
 /// What the compiler or the driver says, which CubeCL would say for every kernel.
 pub fn compile_and_load(ordinal: usize) -> Result<(), Lack> {
-    let (supported, capability) = (driver::supported(), driver::compute_capability(ordinal));
-    let generation = if capability.0 >= 9 { "a" } else { "" };
+    let (supported, capability) = (driver::supported(), driver::architecture(ordinal));
+    let generation = if capability.major >= 9 { "a" } else { "" };
     let folder = headers().unwrap_or_default();
     let options = [
-        format!("--gpu-architecture=sm_{}{}{generation}", capability.0, capability.1),
+        format!("--gpu-architecture=sm_{}{generation}", capability.number()),
         format!("--include-path={}", folder.display()),
         format!("--include-path={}", folder.join("cccl").display()),
     ];

@@ -9,15 +9,29 @@ use crate::residence::{Memory, ResidentBlocks, Shard, Strategy};
 
 const KEY: &str = "parallel.shard";
 
+/// A key, whether it does not go with this one, why, and what to change.
+type Refusal = (&'static str, bool, &'static str, String);
+
 /// Refuses what replicas cannot divide among themselves.
 pub(super) fn check(cell: &Cell) -> Checked {
-    let (shard, train) = (cell.parallel.shard, &cell.train);
+    let shard = cell.parallel.shard;
     if shard.is_none() {
         return Ok(());
     }
+    let mut refused = of_training(cell).into_iter().chain(of_blocks(cell));
+    match refused.find(|(_, broken, ..)| *broken) {
+        None => Ok(()),
+        Some((key, _, why, help)) => {
+            Err(Rule::new(&[KEY, key], format!("{KEY} = \"{shard}\" does not go with {key}: {why}"), help))
+        }
+    }
+}
+
+/// Who has parts, and what updates them.
+fn of_training(cell: &Cell) -> [Refusal; 6] {
+    let train = &cell.train;
     let rule = train.optimizer.rule();
-    let offload = cell.offload;
-    let refused: [(&'static str, bool, &str, String); 11] = [
+    [
         (
             "parallel.data",
             cell.parallel.data == 1,
@@ -57,6 +71,13 @@ pub(super) fn check(cell: &Cell) -> Checked {
             "this optimizer reads the rows and columns of each matrix, and a rank's part is not made of whole ones",
             "use train.optimizer = { kind = \"adamw8bit\", lr = 1e-3 }, or remove parallel.shard".into(),
         ),
+    ]
+}
+
+/// How blocks are computed again, and where they are.
+fn of_blocks(cell: &Cell) -> [Refusal; 5] {
+    let (shard, offload) = (cell.parallel.shard, cell.offload);
+    [
         (
             "checkpoint.blocks",
             shard == Shard::Weights && cell.checkpoint.blocks > 1,
@@ -87,11 +108,5 @@ pub(super) fn check(cell: &Cell) -> Checked {
             "the parts of all blocks move",
             "remove offload.resident_blocks".into(),
         ),
-    ];
-    match refused.into_iter().find(|(_, broken, ..)| *broken) {
-        None => Ok(()),
-        Some((key, _, why, help)) => {
-            Err(Rule::new(&[KEY, key], format!("{KEY} = \"{shard}\" does not go with {key}: {why}"), help))
-        }
-    }
+    ]
 }

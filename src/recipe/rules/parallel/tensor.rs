@@ -47,6 +47,12 @@ pub(super) fn check(cell: &Cell) -> Checked {
         "remove tuning.dropout, or parallel.tensor",
     )?;
     Rule::refuse_if(
+        cell.settings().get("tuning.use_dora") == Some(&true.into()),
+        &["tuning.use_dora", "parallel.tensor"],
+        "tuning.use_dora takes the length of each row of a weight, of which each rank may have a part",
+        "remove tuning.use_dora, or parallel.tensor",
+    )?;
+    Rule::refuse_if(
         cell.offload.moves() || cell.offload.optimizer == Memory::Host,
         &["parallel.tensor", "offload.strategy", "offload.optimizer"],
         "parallel.tensor does not go with [offload]: a block on the host is whole",

@@ -1,0 +1,44 @@
+//! What several refusals ask of a combination.
+
+use crate::combination::Combination;
+
+pub fn gpt2(c: &Combination) -> bool {
+    c.choice("model").starts_with("gpt2")
+}
+
+pub fn swiglu(c: &Combination) -> bool {
+    c.is("model", "swiglu")
+}
+
+pub fn moves(c: &Combination) -> bool {
+    !c.is("strategy", "none")
+}
+
+pub fn sampled(c: &Combination) -> bool {
+    !matches!(c.choice("data"), "random" | "blocks")
+}
+
+/// Whether an operator is plain in a network that does not have it.
+pub fn lacks(c: &Combination, operator: &str, has: bool) -> bool {
+    c.is(operator, "plain") && !has
+}
+
+pub fn by_sgd(c: &Combination) -> bool {
+    matches!(c.choice("optimizer"), "sgd" | "momentum")
+}
+
+pub fn parallel(c: &Combination) -> bool {
+    !c.is("ranks", "one")
+}
+
+pub fn recorded(c: &Combination) -> bool {
+    c.is("graph", "yes")
+}
+
+pub fn accumulates(c: &Combination) -> bool {
+    !c.is("accumulation", "1")
+}
+
+pub fn replicated(c: &Combination) -> bool {
+    c.shards() || matches!(c.choice("ranks"), "2 replicas" | "2 x 2")
+}
