@@ -69,49 +69,65 @@ impl Planned {
 
 /// The plan as a table of these cells with a closing sentence about all; cells fit or not into the target's memory.
 pub fn plan(recipe: &Recipe, target: &Target, shown: &[usize]) -> String {
-    let swept = &recipe.telling;
     let infos: HashMap<DeviceId, _> =
         recipe.cells.iter().map(Cell::device_id).unique().map(|id| (id, target.info(id))).collect();
     let room = target.info(DeviceId::Cpu).memory_available;
-    let of = |cell: &Cell| Planned::new(cell, memory_limit(cell, &infos[&cell.device_id()]), room, swept);
-    let planned: Vec<Planned> = recipe.cells.par_iter().map(of).collect();
+    let limit = |cell: &Cell| memory_limit(cell, &infos[&cell.device_id()]);
+    let of_cell = |cell: &Cell| Planned::new(cell, limit(cell), room, &recipe.telling);
+    let planned: Vec<Planned> = recipe.cells.par_iter().map(of_cell).collect();
     let host = planned.iter().any(|cell| cell.estimate.host > 0);
+    let ranks = planned.iter().any(|cell| cell.sent.is_some());
+    let mut table = table(recipe, &planned, shown, [host, ranks]);
+    if shown.len() < planned.len() {
+        let more = text::counted(planned.len() - shown.len(), "more cell");
+        table += &format!("\nand {more}: `runner plan` lists all");
+    }
+    let cells = text::counted(recipe.cells.len(), "cell");
+    let sent = if ranks { " sent: the most that a rank sends in a step; memory is per rank." } else { "" };
+    let host = if host { " host: what is on the host instead of the device." } else { "" };
+    let elsewhere = recipe.elsewhere_notice().map_or(String::new(), |notice| format!("\n{notice}"));
+    format!(
+        "{}\n{table}\n{cells}; {}. kept: from forward to backward; estimate: at the highest \
+         moment.{host}{sent}{elsewhere}{}",
+        recipe.title,
+        verdict(recipe, &planned),
+        timelines(&recipe.cells),
+    )
+}
+
+/// A line for each of the shown cells, with what is on the host and what a rank sends where these columns are wanted.
+fn table(recipe: &Recipe, planned: &[Planned], shown: &[usize], [host, ranks]: [bool; 2]) -> String {
+    let swept = &recipe.telling;
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, swept)));
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
     header.extend(host.then_some("host"));
-    let ranks = planned.iter().any(|cell| cell.sent.is_some());
     header.extend(ranks.then_some("sent"));
-    let is_here = |index: &usize| !recipe.elsewhere.contains_key(index);
-    let line = |(index, cell): (usize, &Planned)| {
-        let Planned { estimate, limit, fits, sent, values } = cell;
-        let mut line = vec![(index + 1).to_string()];
-        line.extend(values.iter().cloned());
-        line.extend(
-            [estimate.weights, estimate.kept, estimate.total()].map(|bytes| Bytes(bytes).to_string()),
-        );
+    let bytes = |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| Bytes(bytes).to_string());
+    let line = |&index: &usize| {
+        let Planned { estimate, limit, fits, sent, values } = &planned[index];
         let fits = match fits {
-            _ if !is_here(&index) => "not here",
+            _ if recipe.elsewhere.contains_key(&index) => "not here",
             Some(Fits::Yes) => "yes",
             Some(Fits::Close) => "close",
             Some(Fits::No) => "no",
             None => "-",
         };
-        line.extend([limit.map_or("-".into(), |limit| Bytes(limit).to_string()), fits.to_string()]);
-        line.extend(host.then(|| Bytes(estimate.host).to_string()));
-        line.extend(ranks.then(|| sent.map_or("-".into(), |sent| Bytes(sent).to_string())));
+        let sizes = [estimate.weights, estimate.kept, estimate.total()].map(|size| bytes(Some(size)));
+        let mut line = vec![(index + 1).to_string()];
+        line.extend(values.iter().cloned().chain(sizes).chain([bytes(*limit), fits.into()]));
+        line.extend(host.then(|| bytes(Some(estimate.host))));
+        line.extend(ranks.then(|| bytes(*sent)));
         line
     };
-    let lines = shown.iter().map(|position| line((*position, &planned[*position]))).collect();
-    let count =
-        |fits| (0..planned.len()).filter(is_here).filter(|index| planned[*index].fits == fits).count();
-    let (too_large, close, unknown) = (count(Some(Fits::No)), count(Some(Fits::Close)), count(None));
-    let mut table = text::table(&header, lines, 0);
-    if shown.len() < planned.len() {
-        let more = text::counted(planned.len() - shown.len(), "more cell");
-        table += &format!("\nand {more}: `runner plan` lists all");
-    }
-    let mut verdict = match (too_large, unknown) {
+    text::table(&header, shown.iter().map(line).collect(), 0)
+}
+
+/// How many cells fit.
+fn verdict(recipe: &Recipe, planned: &[Planned]) -> String {
+    let here = planned.iter().enumerate().filter(|(index, _)| !recipe.elsewhere.contains_key(index));
+    let count = |fits| here.clone().filter(|(_, cell)| cell.fits == fits).count();
+    let mut verdict = match (count(Some(Fits::No)), count(None)) {
         (0, 0) if recipe.elsewhere.is_empty() => "every cell fits by its estimate".to_string(),
         (0, 0) => "every cell that can run here fits by its estimate".to_string(),
         (0, n) => {
@@ -119,19 +135,11 @@ pub fn plan(recipe: &Recipe, target: &Target, shown: &[usize]) -> String {
         }
         (n, _) => format!("{n} would not fit by their estimates and may become `oom` rows"),
     };
+    let close = count(Some(Fits::Close));
     if close > 0 {
         verdict += &format!("; {close} with less room to spare than a GPU's pools may reserve (`close`)");
     }
-    let cells = text::counted(recipe.cells.len(), "cell");
-    let sent = if ranks { " sent: the most that a rank sends in a step; memory is per rank." } else { "" };
-    let host = if host { " host: what is on the host instead of the device." } else { "" };
-    let elsewhere = recipe.elsewhere_notice().map_or(String::new(), |notice| format!("\n{notice}"));
-    format!(
-        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest \
-         moment.{host}{sent}{elsewhere}{}",
-        recipe.title,
-        timelines(&recipe.cells),
-    )
+    verdict
 }
 
 /// The key without its section, where no other key has the same last part; a `kind` keeps its section.

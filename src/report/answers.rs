@@ -1,84 +1,31 @@
 //! Answers to a task's questions in the report: how many were right before training and after it, and some samples.
 
-use super::columns::{ANSWERS, Asked};
-use super::document::{Element, Table};
-use super::line::Line;
-use super::table::{Comparison, Group};
+use super::columns::ANSWERS;
+use super::prelude::*;
 use crate::common::text::{printable, sentence};
 use crate::measure::{Answer, Answers, wilson};
 
 /// Cells of which samples are shown.
 const SAMPLED: usize = 2;
 
-/// The answers to each test set of a cell.
-pub fn asked<'a>(line: &Line<'a>) -> Vec<Asked<'a>> {
-    let answers: &'a [Answers] = line.measured().map_or(&[], |measured| &measured.answers);
-    let before = answers.iter().take_while(|of| of.step == answers[0].step);
-    let pair = |before: &'a Answers| {
-        let after = answers.iter().rev().find(|after| after.set == before.set)?;
-        Some(Asked { before: (after.step > before.step).then_some(before), after })
-    };
-    before.filter_map(pair).collect()
-}
-
-/// The table and samples; nothing where no cell answered.
-pub fn elements(comparison: &Comparison) -> Vec<Element> {
-    let mut out = Element::section("Answers", [table(comparison)]);
-    let asked = comparison.lines.iter().filter_map(|line| Some((line, asked(line).into_iter().next()?)));
-    for (line, Asked { before, after }) in asked.take(SAMPLED) {
-        let when = if before.is_some() { ", after training" } else { "" };
-        let asked = before.map(|before| (", before training", before)).into_iter().chain([(when, after)]);
-        for (when, answers) in asked {
-            for (right, what) in [(true, "a right answer"), (false, "a wrong answer")] {
-                let Some(sample) = answers.samples.iter().find(|sample| sample.right == right) else {
-                    continue;
-                };
-                let name = sentence(&comparison.name(line));
-                out.push(Element::paragraph(format!("{name}{when}: {what}.")));
-                out.push(Element::Code { text: written(sample) });
-            }
-        }
-    }
-    out
-}
-
-/// The question with its answer, and the expected one where that is wrong.
-fn written(Answer { question, expected, given, right }: &Answer) -> String {
-    let given = printable(&format!("{question}{given}"));
-    if *right { given } else { format!("{given}\n\nexpected: {}", expected.trim_start()) }
-}
-
-fn table(comparison: &Comparison) -> Option<Table> {
-    let rows = comparison.lines.iter().enumerate().flat_map(|(i, line)| {
-        asked(line).into_iter().map(move |asked| (i, vec![("set", asked.after.set.clone())], asked))
-    });
-    let caption = "The share of questions with the right number or class as their answer, before training and after it, each \
-                   with its 95 % interval (Wilson). Text is generated greedily; tokens/s are those of the answers after training, \
-                   with the time of their prompts.";
-    let mut sets = comparison.lines.iter().flat_map(asked).map(|asked| &asked.after.set);
-    let split = match sets.any(|set| set.contains('.')) {
-        true => {
-            " A set with a file's name is that file; the other one is what the seed holds out of the training file."
-        }
-        false => "",
-    };
-    comparison.table_of(&(caption.to_string() + split), ANSWERS, rows)
-}
-
-/// The answers of all cells of a group to a test set, before training and after it.
-pub struct Pooled {
-    pub set: String,
+/// Answers to one test set, before training and after it.
+pub struct Asked<'a> {
+    pub set: &'a str,
+    /// `None` where nothing was trained between.
     pub before: Option<Counted>,
     pub after: Counted,
+    /// Of a single cell's answers, or of the first of several.
+    samples: Vec<&'a Answers>,
 }
 
-/// Answers of several runs, which differ in their seed, to a test set.
+/// Answers of one or several runs, which differ in their seed, to a test set.
 #[derive(Clone, Copy, Default)]
 pub struct Counted {
     right: usize,
     answers: usize,
     /// The most that one run answered.
-    questions: usize,
+    pub questions: usize,
+    pub tokens_per_second: Option<f64>,
 }
 
 impl Counted {
@@ -86,6 +33,7 @@ impl Counted {
         self.right += answers.right;
         self.answers += answers.questions;
         self.questions = self.questions.max(answers.questions);
+        self.tokens_per_second = answers.tokens_per_second();
     }
 
     pub fn accuracy(self) -> f64 {
@@ -100,19 +48,70 @@ impl Counted {
     }
 }
 
-/// The answers of a group to each of its test sets.
-pub fn pooled(comparison: &Comparison, group: &Group) -> Vec<Pooled> {
-    let mut out: Vec<Pooled> = Vec::new();
-    for asked in group.lines.iter().flat_map(|&i| asked(&comparison.lines[i])) {
-        let Asked { before, after } = asked;
-        let place = out.iter().position(|of| of.set == after.set).unwrap_or_else(|| {
-            out.push(Pooled { set: after.set.clone(), before: None, after: Counted::default() });
-            out.len() - 1
-        });
-        out[place].after.add(after);
-        before.into_iter().for_each(|before| out[place].before.get_or_insert_default().add(before));
+/// The answers of some lines to each of their test sets.
+pub fn asked<'l, 'a: 'l>(lines: impl IntoIterator<Item = &'l Line<'a>>) -> Vec<Asked<'a>> {
+    let mut out: Vec<Asked> = Vec::new();
+    for measured in lines.into_iter().filter_map(Line::measured) {
+        let all = &measured.answers;
+        for before in all.iter().take_while(|of| of.step == all[0].step) {
+            let after = all.iter().rev().find(|after| after.set == before.set).unwrap_or(before);
+            let (place, trained) = (out.iter().position(|of| of.set == after.set), after.step > before.step);
+            let place = place.unwrap_or_else(|| {
+                let samples = trained.then_some(before).into_iter().chain([after]).collect();
+                out.push(Asked { set: &after.set, before: None, after: Counted::default(), samples });
+                out.len() - 1
+            });
+            out[place].after.add(after);
+            if trained {
+                out[place].before.get_or_insert_default().add(before);
+            }
+        }
     }
     out
+}
+
+/// The answers to one of the test sets of a cell, counted from 0.
+pub fn set<'a>(line: &Line<'a>, number: usize) -> Option<Asked<'a>> {
+    asked([line]).into_iter().nth(number)
+}
+
+/// The table and samples; nothing where no cell answered.
+pub fn elements(comparison: &Comparison) -> Vec<Element> {
+    let mut out = Element::section("Answers", [table(comparison)]);
+    let asked = comparison.lines.iter().filter_map(|line| Some((line, set(line, 0)?)));
+    for (line, Asked { before, samples, .. }) in asked.take(SAMPLED) {
+        let name = sentence(&comparison.name(line));
+        let after = if before.is_some() { ", after training" } else { "" };
+        let when = before.map(|_| ", before training").into_iter().chain([after]);
+        for (answers, when) in samples.into_iter().zip(when) {
+            for (right, what) in [(true, "right"), (false, "wrong")] {
+                let sample = answers.samples.iter().find(|sample| sample.right == right);
+                out.extend(sample.into_iter().flat_map(|sample| {
+                    let heading = format!("{name}{when}: a {what} answer.");
+                    [Element::paragraph(heading), Element::Code { text: written(sample) }]
+                }));
+            }
+        }
+    }
+    out
+}
+
+/// The question with its answer, and the expected one where that is wrong.
+fn written(Answer { question, expected, given, right }: &Answer) -> String {
+    let given = printable(&format!("{question}{given}"));
+    if *right { given } else { format!("{given}\n\nexpected: {}", expected.trim_start()) }
+}
+
+fn table(comparison: &Comparison) -> Option<Table> {
+    let rows = comparison.lines.iter().enumerate().flat_map(|(i, line)| {
+        asked([line]).into_iter().map(move |asked| (i, vec![("set", asked.set.to_string())], asked))
+    });
+    comparison.table_of("answers", ANSWERS, rows)
+}
+
+/// The answers of a group to each of its test sets.
+pub fn pooled<'a>(comparison: &Comparison<'a>, group: &Group) -> Vec<Asked<'a>> {
+    asked(group.lines.iter().map(|&i| &comparison.lines[i]))
 }
 
 #[cfg(test)]
@@ -139,13 +138,13 @@ mod tests {
         let recipe = language_recipe("[grid]\nseed = [1, 2, 3]\n");
         let rows = recipe.cells.iter().zip([8, 14, 11]).map(|(cell, right)| {
             let mut row = learned_row(cell, vec![5.0; 40], &[]);
-            let of = |step, right| Answers { questions: 400, ..answers(step, "test.jsonl", right) };
-            row.measurement.as_mut().unwrap().answers = vec![of(0, 0), of(40, right)];
+            let counted = |step, right| Answers { questions: 400, ..answers(step, "test.jsonl", right) };
+            row.measurement.as_mut().unwrap().answers = vec![counted(0, 0), counted(40, right)];
             row
         });
         let rows: Vec<_> = rows.collect();
         let comparison = Comparison::new(&recipe, &rows);
-        let [Pooled { before: Some(before), after, .. }] = &pooled(&comparison, &comparison.groups()[0])[..]
+        let [Asked { before: Some(before), after, .. }] = &pooled(&comparison, &comparison.groups()[0])[..]
         else {
             panic!("one set")
         };

@@ -2,18 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use itertools::Itertools;
 use miette::miette;
 
-use super::document::Table;
 use super::interval::builds;
-use super::table::{Comparison, DEVICE_NAME};
+use super::prelude::*;
+use super::table::DEVICE_NAME;
 use super::terminal::ruled;
 use crate::common::text;
-use crate::keys::Settings;
 use crate::recipe::Recipe;
 use crate::recipe::keys::{is_repetition, is_size};
-use crate::row::Row;
 
 /// What is compared.
 const COLUMNS: [&str; 4] = ["forward_s_median", "backward_s_median", "step_s_median", "live_peak_bytes"];
@@ -51,16 +48,16 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
     let row = |&(i, j): &(usize, usize)| {
         let values = COLUMNS.map(|column| {
             let (left, right) = (a.comparison.frame.get(column, i), b.comparison.frame.get(column, j));
-            let ratio = left.zip(right).filter(|(left, _)| *left > 0.0).map(|(left, right)| right / left);
-            let ratio = ratio.map_or_else(|| "–".into(), text::ratio);
+            let ratio = left.zip(right).filter(|(left, _)| *left > 0.0);
+            let ratio = ratio.map_or_else(|| "–".into(), |(left, right)| text::ratio(right / left));
             format!("{}  {}  {ratio}", a.written(column, i), b.written(column, j))
         });
-        std::iter::once(a.cell_name(i)).chain(values).collect()
+        [a.cell_name(i)].into_iter().chain(values).collect()
     };
-    let headings = COLUMNS.map(|column| a.comparison.frame.heading(column));
-    let header = std::iter::once("cell").chain(headings).map(String::from).collect();
-    let table =
-        Table { caption: String::new(), header, rows: both.iter().map(row).collect(), texts: 1, left_out: 0 };
+    let headings = COLUMNS.map(|column| a.comparison.frame.heading(column).into());
+    let header = ["cell".into()].into_iter().chain(headings).collect();
+    let rows = both.iter().map(row).collect();
+    let table = Table { caption: String::new(), header, rows, texts: 1, left_out: 0 };
 
     let mut out = format!("a: {}\nb: {}\n", a.describe(), b.describe());
     for key in &ignored {
@@ -80,92 +77,77 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
 
 /// Whether the cells that both sides measured had the same loss in every step, to the last digit.
 fn losses<'a>(a: &Compared<'a>, b: &Compared<'a>, both: &[(usize, usize)]) -> String {
-    let of = |side: &Compared<'a>, line: usize| {
+    let of_line = |side: &Compared<'a>, line: usize| {
         side.comparison.lines[line].measurements().map(|m| m.loss.as_slice()).collect_vec()
     };
     // The first step that differs in a process, and the largest difference as a share of the loss.
     let apart = |&(i, j): &(usize, usize)| {
-        let pairs = of(a, i).into_iter().zip(of(b, j)).collect_vec();
+        let pairs = of_line(a, i).into_iter().zip(of_line(b, j)).collect_vec();
         let first = |(x, y): &(&[f64], &[f64])| {
             let unlike = x.iter().zip(*y).position(|(x, y)| x.to_bits() != y.to_bits());
             unlike.or((x.len() != y.len()).then_some(x.len().min(y.len())))
         };
         let both = pairs.iter().flat_map(|(x, y)| x.iter().zip(*y)).filter(|(x, y)| x != y);
         let most = both.map(|(x, y)| (y - x).abs() / x.abs().max(y.abs())).fold(0.0, f64::max);
-        (!pairs.is_empty()).then(|| (i, pairs.iter().filter_map(first).min().map(|step| step + 1), most))
+        (!pairs.is_empty()).then(|| (i, pairs.iter().filter_map(first).min(), most))
     };
-    let all: Vec<(usize, Option<usize>, f64)> = both.iter().filter_map(apart).collect();
-    let unlike: Vec<_> = all.iter().filter_map(|(i, step, most)| Some((i, (*step)?, most))).collect();
-    let (count, equal) = (all.len(), all.len() - unlike.len());
-    match unlike.iter().max_by(|x, y| x.2.total_cmp(y.2)) {
-        _ if count == 0 => String::new(),
-        None => format!("losses: equal to the last digit in {}\n", text::counted(count, "cell")),
+    let all = both.iter().filter_map(apart).collect_vec();
+    let unlike = all.iter().filter_map(|(i, step, most)| Some((*i, (*step)? + 1, *most))).collect_vec();
+    let cells = text::counted(all.len(), "cell");
+    let equal = "losses: equal to the last digit in";
+    match unlike.iter().max_by(|x, y| x.2.total_cmp(&y.2)) {
+        _ if all.is_empty() => String::new(),
+        None => format!("{equal} {cells}\n"),
         Some((i, step, most)) => format!(
-            "losses: equal to the last digit in {equal} of {}; furthest apart, by {most:.1e} of itself and from step {step} on, in \
-             {}\n",
-            text::counted(count, "cell"),
-            a.cell_name(**i)
+            "{equal} {} of {cells}; furthest apart, by {most:.1e} of itself and from step {step} on, in {}\n",
+            all.len() - unlike.len(),
+            a.cell_name(*i)
         ),
     }
 }
 
 /// What a ratio of times may also come from: other builds, and processes that differ.
 fn caveat(a: &Compared, b: &Compared, both: &[(usize, usize)]) -> String {
-    let sides = [both.iter().map(|(i, _)| *i).collect::<Vec<_>>(), both.iter().map(|(_, j)| *j).collect()];
-    let [(of_a, fewest_a), (of_b, fewest_b)] = [(a, &sides[0]), (b, &sides[1])].map(|(side, lines)| {
-        let processes = lines.iter().map(|&i| side.comparison.lines[i].measurements().count());
-        // Cells that were not measured have no times.
-        let fewest = processes.filter(|count| *count > 0).min();
-        (builds(&side.comparison, lines), fewest.unwrap_or_default())
+    let (left, right): (Vec<usize>, Vec<usize>) = both.iter().copied().unzip();
+    let sides = [(&a.comparison, left), (&b.comparison, right)];
+    let [of_a, of_b] = sides.each_ref().map(|(comparison, lines)| builds(comparison, lines));
+    let processes = sides.iter().flat_map(|(comparison, lines)| {
+        lines.iter().map(move |&i| comparison.lines[i].measurements().count())
     });
-    let mut out = String::new();
-    if of_a.union(&of_b).count() > 1 {
-        out += &format!(
-            "builds: {} in a, {} in b; a ratio of times may be theirs\n",
-            text::and(of_a),
-            text::and(of_b)
-        );
-    }
-    out + &match fewest_a.min(fewest_b) {
-        0 | 1 => {
+    let unlike = of_a.union(&of_b).count() > 1;
+    let [of_a, of_b] = [of_a, of_b].map(text::and);
+    let builds = format!("builds: {of_a} in a, {of_b} in b; a ratio of times may be theirs\n");
+    let times = match processes.filter(|count| *count > 0).min() {
+        None | Some(1) => {
             "times of cells with one process may differ by chance; measure.repeats = 3 shows by how much\n"
                 .into()
         }
-        fewest => format!(
+        Some(fewest) => format!(
             "times are medians over processes, at least {fewest} of each cell; reports have their intervals\n"
         ),
-    }
+    };
+    if unlike { builds + &times } else { times }
 }
 
 impl<'a> Compared<'a> {
     /// `by_device`: whether one of the sides has results of several devices.
     fn new((name, recipe, rows): (&'a str, &'a Recipe, &'a [Row]), by_device: bool) -> Self {
         let comparison = Comparison::new(recipe, rows);
-        let of_row = |row: &Row| {
-            let mut settings = row.settings();
-            if by_device {
-                settings.insert(DEVICE_NAME.into(), row.environment.device.name.clone().into());
-            }
-            settings
-        };
-        let measured: Vec<Option<Settings>> =
-            comparison.lines.iter().map(|line| line.row.map(of_row)).collect();
         // The recipe's `auto` means this machine's device; the rows know where they were measured.
-        let device = measured.iter().flatten().find_map(|s| s.get("device")).cloned();
-        let swept = comparison.swept.iter().any(|key| key == "device");
-        let planned = |line: &super::line::Line| {
-            let mut settings = Settings::clone(&line.settings);
-            if let Some(device) = device.clone().filter(|_| !swept) {
-                settings.insert("device".into(), device);
+        let device = comparison.lines.iter().find_map(|line| line.row?.settings().get("device").cloned());
+        let device = device.filter(|_| !recipe.swept.iter().any(|key| key == "device"));
+        let of_line = |line: &Line| {
+            let mut settings = line.row.map_or_else(|| Settings::clone(&line.settings), Row::settings);
+            match line.row {
+                Some(row) if by_device => {
+                    settings.insert(DEVICE_NAME.into(), row.environment.device.name.clone().into());
+                }
+                Some(_) => {}
+                None => settings.extend(device.clone().map(|device| ("device".to_string(), device))),
             }
             settings
         };
-        let settings = comparison
-            .lines
-            .iter()
-            .zip(measured)
-            .map(|(line, measured)| measured.unwrap_or_else(|| planned(line)))
-            .collect();
+        let settings = comparison.lines.iter().map(of_line).collect();
         Self { name, comparison, settings }
     }
 
@@ -270,12 +252,12 @@ mod tests {
     fn losses_of_every_process_are_compared() {
         let recipe = recipe("");
         let rows = |losses: [f64; 2]| -> Vec<Row> {
-            let of = |(n, loss): (usize, f64)| {
+            let row = |(n, loss): (usize, f64)| {
                 let mut row = Row { repeat: n + 1, ..ok_row(&recipe.cells[0], 0.01, 0.02, 1 << 20) };
                 row.measurement.as_mut().expect("a measurement").loss = vec![loss];
                 row
             };
-            losses.into_iter().enumerate().map(of).collect()
+            losses.into_iter().enumerate().map(row).collect()
         };
         let (a, b) = (rows([2.0, 0.0]), rows([2.0, 3.0]));
         let text = compare(("a", &recipe, &a), ("b", &recipe, &b)).expect("cells in common");

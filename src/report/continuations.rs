@@ -1,12 +1,8 @@
 //! Text that a model wrote: its continuations of the recipe's prompts, and its perplexity on held-out text, before training and
 //! after it.
 
-use super::document::{Element, Table};
-use super::line::Line;
-use super::table::Comparison;
-use super::units::Unit;
+use super::prelude::*;
 use crate::common::text::{printable, sentence};
-use crate::measure::{Continuation, Evaluation};
 
 /// A table for each cell that wrote something.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
@@ -17,24 +13,27 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
 fn table(line: &Line, name: &str) -> Option<Table> {
     let measured = line.measured()?;
     let (first, last) = (measured.continuations.first()?.step, measured.continuations.last()?.step);
-    let text = |of: &Continuation| printable(&of.text);
-    let at = |step: usize| measured.continuations.iter().filter(move |of| of.step == step);
+    let texts = |step: usize| {
+        let perplexity = measured.evaluations.iter().find(|of| of.step == step);
+        let texts = measured.continuations.iter().filter(move |of| of.step == step);
+        let texts = texts.map(|of| (printable(&of.prompt), printable(&of.text))).collect_vec();
+        (perplexity.map(|of| Unit::Perplexity.write(of.perplexity())), texts)
+    };
+    let ((perplexity, before), (perplexity_after, after)) = (texts(first), texts(last));
     // Without training there is one column.
-    let afters: Vec<&Continuation> = if last > first { at(last).collect() } else { Vec::new() };
-    let perplexity = |of: &Evaluation| Unit::Perplexity.write(of.perplexity());
-    let evaluated = |step: usize| measured.evaluations.iter().find(|of| of.step == step).map(perplexity);
-    let quality = evaluated(first).zip(evaluated(last)).map(|(before, after)| {
-        let after = if afters.is_empty() { None } else { Some(after) };
-        ["perplexity of held-out text".to_string(), before].into_iter().chain(after).collect()
-    });
-    let texts = at(first).enumerate().map(|(i, before)| {
-        let after = afters.get(i).map(|after| text(after));
-        [printable(&before.prompt), text(before)].into_iter().chain(after).collect()
-    });
-    let rows: Vec<Vec<String>> = quality.into_iter().chain(texts).collect();
-    let header = match afters.is_empty() {
-        true => vec!["prompt".to_string(), "continuation".into()],
-        false => vec!["prompt".into(), "before training".into(), format!("after {} steps", last - first)],
+    let is_trained = last > first;
+    let row = |name: String, before: String, after: Option<String>| {
+        [name, before].into_iter().chain(after.filter(|_| is_trained)).collect_vec()
+    };
+    let quality = perplexity.zip(perplexity_after);
+    let quality =
+        quality.map(|(before, after)| row("perplexity of held-out text".into(), before, Some(after)));
+    let mut after = after.into_iter().map(|(_, text)| text);
+    let texts = before.into_iter().map(|(prompt, before)| row(prompt, before, after.next()));
+    let rows = quality.into_iter().chain(texts).collect();
+    let header = match is_trained {
+        false => vec!["prompt".to_string(), "continuation".into()],
+        true => vec!["prompt".into(), "before training".into(), format!("after {} steps", last - first)],
     };
     let drawn = match &line.cell.generate.as_ref()?.temperature {
         None => "the most probable tokens".to_string(),
@@ -50,6 +49,7 @@ fn table(line: &Line, name: &str) -> Option<Table> {
 mod tests {
     use super::super::testing::{language_recipe, learned_row};
     use super::*;
+    use crate::measure::Continuation;
 
     #[test]
     fn text_stands_side_by_side_with_its_perplexity() {

@@ -1,13 +1,15 @@
 //! [`Document`]: the elements of the report, from which `typeset` makes HTML and PDF.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use super::columns::{Column, Of};
 use super::frame::Frame;
 
-#[derive(Clone, Serialize)]
+#[derive(Clone, Default, Serialize)]
 pub struct Document {
     pub title: String,
     /// The date of the newest row, RFC 3339; empty without rows.
@@ -57,14 +59,18 @@ pub struct Chart {
     pub svg: String,
 }
 
-/// A table of cells as `tables.toml` has it.
-#[derive(Deserialize)]
+/// A table as `tables.toml` has it. One that has no row for each cell has a caption alone.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub struct Defined {
+    pub caption: String,
     /// The table has the cells with a value in this column.
     pub of: String,
-    pub caption: String,
+    /// Whether it says how each cell ended, where not all ended well.
+    pub status: bool,
+    /// Whether cells stand in the recipe's order, not by their sizes.
+    pub in_order: bool,
     /// Columns, each with what the caption says where it says something of a cell; `a and b` where both do.
-    #[serde(default)]
     pub notes: Vec<(String, String)>,
     pub columns: Vec<String>,
 }
@@ -113,12 +119,28 @@ impl Element {
     }
 }
 
+/// A text of a row, behind its heading.
+pub type Text = (&'static str, String);
+
 impl Table {
+    /// Rows of texts, each with what its columns are computed from; `None` without a row.
+    pub fn of_rows<T, R: Borrow<T>>(
+        caption: &str,
+        columns: &[Column<Of<T>>],
+        rows: impl Iterator<Item = (Vec<Text>, R)>,
+    ) -> Option<Self> {
+        let (texts, rows): (Vec<_>, Vec<R>) = rows.unzip();
+        let mut frame = Frame::default();
+        frame.add("", columns, rows.len(), |i| Some(rows[i].borrow()));
+        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+        Self::new(caption, texts.into_iter().zip(0..), &frame, &names)
+    }
+
     /// Texts with their headings, each with a row of the frame, followed by those of `columns` that have a value in one of these
     /// rows; `None` without a row.
     pub fn new(
         caption: &str,
-        rows: impl Iterator<Item = (Vec<(&'static str, String)>, usize)>,
+        rows: impl Iterator<Item = (Vec<Text>, usize)>,
         frame: &Frame,
         columns: &[impl AsRef<str>],
     ) -> Option<Self> {
@@ -129,7 +151,7 @@ impl Table {
         let headings = texts.iter().map(|(heading, _)| *heading);
         let header =
             headings.chain(columns.iter().map(|name| frame.heading(name))).map(String::from).collect();
-        let cells = |(texts, row): &(Vec<(&str, String)>, usize)| {
+        let cells = |(texts, row): &(Vec<Text>, usize)| {
             let numbers = columns.iter().map(|name| frame.written(name, *row).unwrap_or_else(|| "–".into()));
             texts.iter().map(|(_, text)| text.clone()).chain(numbers).collect()
         };

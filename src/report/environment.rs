@@ -1,82 +1,58 @@
 //! How the rows were measured: device, versions, dates and method, as sentences.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use itertools::Itertools;
-
-use super::ceilings;
-use super::table::Comparison;
+use super::prelude::*;
 use crate::common::Bytes;
 use crate::common::text::{and, counted};
 use crate::row::DeviceInfo;
+use crate::row::Environment;
 use crate::row::Record;
-use crate::row::{Environment, Row, Status};
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
-    let rows: Vec<&Row> =
-        comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect();
-    let all = of_processes(comparison);
-    let of_rows = |of: fn(&Environment) -> String| distinct(all.iter().map(|row| of(&row.environment)));
-    let mut items = Vec::new();
-    let dates: BTreeSet<&str> = all.iter().map(|row| row.environment.date.as_str()).collect();
-    if let (Some(first), Some(last)) = (dates.first(), dates.last()) {
-        items.push(format!("Device: {}", of_rows(|e| device(&e.device))));
-        items.extend(ceilings::sentences(all.iter().map(|row| &row.environment)));
-        items.extend([
-            format!("Operating system: {}", of_rows(|e| e.operating_system.clone())),
-            format!("runner {}", of_rows(build)),
-            format!("Measured {first}{}", if first == last { String::new() } else { format!(" to {last}") }),
-        ]);
-        items.extend(paths(&all));
-        items.extend(verified(&comparison.verified, &all));
-        items.extend(gradient_norms(comparison));
-    }
-    let measured = || comparison.lines.iter().map(|line| &line.cell.measure);
-    let steps = measured().filter(|of| of.epochs.is_none()).map(|of| of.steps.unwrap_or_default());
-    let of_epochs = distinct(measured().filter_map(|of| of.epochs).map(|epochs| match epochs {
-        1 => "one epoch of the samples, all of it measured".into(),
-        epochs => format!("{epochs} epochs of the samples, all of them measured"),
-    }));
-    items.extend([
-        format!(
-            "Each cell ran in a process of its own: {}, left out of the times, then {}.",
-            all_counted(comparison.lines.iter().map(|line| line.cell.measure.warmup), "warm-up step"),
-            and([all_counted(steps, "measured step"), of_epochs].into_iter().filter(|text| !text.is_empty()))
-        ),
-        format!(
-            "{} A time is the median of the measured steps; of a cell with several processes, the median of theirs.",
-            match comparison.lines.iter().any(|line| line.cell.train.mode.trains()) {
-                true => {
-                    "Forward (batch to loss), backward (loss to gradients) and the optimizer's update are timed separately."
-                }
-                false => "A step is a forward (batch to loss).",
-            }
-        ),
-        match rows.iter().any(|row| !row.is_on_cpu()) {
-            false => "Peak memory is the most bytes live at any moment of any step, above what the process held \
-                      before the network was built; every allocation is counted, so it is exact and excludes \
-                      what an allocator holds in reserve."
-                .into(),
-            true => "Peak memory is the most device memory in tensors at any moment of the warm-up steps, above \
-                     what was held before the network was built, as CubeCL reports it before every launch. Times \
-                     are those of device events in the measured steps, in which the host does not wait. The \
-                     table's files also have what the pools reserved and what the driver counted."
-                .into(),
-        },
-    ]);
-    items.extend(rows.iter().any(|row| row.measurement.is_some()).then(|| RATES.into()));
-    items.extend(resumed(&rows));
-    items.extend(unsaved(&rows));
-    if comparison.with_samplers() {
-        items.push(
-            "With a sampler, warm-up trains a separate network on the largest batch, so that the measured steps \
-             see every sample of an epoch for the first time. On a GPU the matrix products of the largest batch are \
-             tuned; for those of other lengths cuBLASLt chooses."
-                .into(),
-        );
-    }
+    let mut items = machine(comparison);
+    let cells = || comparison.lines.iter().map(|line| line.cell);
+    let steps =
+        cells().filter(|cell| cell.measure.epochs.is_none()).map(|cell| cell.measure.steps.unwrap_or(0));
+    let epochs = cells().filter_map(|cell| cell.measure.epochs);
+    let epochs = distinct(epochs.map(|n| format!("{} of the samples, all measured", counted(n, "epoch"))));
+    items.push(format!(
+        "Each cell ran in a process of its own: {}, left out of the times, then {}.",
+        all_counted(cells().map(|cell| cell.measure.warmup), "warm-up step"),
+        and([all_counted(steps, "measured step"), epochs].into_iter().filter(|text| !text.is_empty()))
+    ));
+    let trains = cells().any(|cell| cell.train.mode.trains());
+    items.push(if trains { PHASES } else { "A step is a forward (batch to loss)." }.into());
+    let rows = comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect_vec();
+    let on_gpu = rows.iter().any(|row| !row.is_on_cpu());
+    items.push(if on_gpu { ON_GPU } else { ON_CPU }.into());
+    items.extend(resumed(&rows).into_iter().chain(unsaved(&rows)));
     items
+}
+
+const PHASES: &str =
+    "Forward (batch to loss), backward (loss to gradients) and the optimizer's update are timed separately.";
+const ON_CPU: &str = "Peak memory is the most bytes live at any moment of any step, above what the process held before the \
+    network was built; every allocation is counted, so it is exact and excludes what an allocator holds in reserve.";
+const ON_GPU: &str = "Peak memory is the most device memory in tensors at any moment of the warm-up steps, above what was held \
+    before the network was built, as CubeCL reports it before every launch. Times are those of device events in the measured \
+    steps, in which the host does not wait. The table's files also have what the pools reserved and what the driver counted.";
+/// Device, builds and dates, and how far results are right; nothing without a row.
+fn machine(comparison: &Comparison) -> Vec<String> {
+    let rows = of_processes(comparison);
+    let Some((first, last)) = rows.iter().map(|row| &row.environment.date).minmax().into_option() else {
+        return Vec::new();
+    };
+    let of_rows = |of: fn(&Environment) -> String| distinct(rows.iter().map(|row| of(&row.environment)));
+    let facts = [
+        format!("Device: {}", of_rows(|e| device(&e.device))),
+        format!("Operating system: {}", of_rows(|e| e.operating_system.clone())),
+        format!("runner {}", of_rows(build)),
+        format!("Measured {}", if first == last { first.clone() } else { format!("{first} to {last}") }),
+    ];
+    let more = [paths(&rows), verified(&comparison.verified, &rows), gradient_norms(comparison)];
+    facts.into_iter().chain(more.into_iter().flatten()).collect()
 }
 
 /// The rows of every process that ran.
@@ -96,11 +72,10 @@ fn distinct(values: impl Iterator<Item = String>) -> String {
 
 /// `3 warm-up steps`, or `1 and 2 warm-up steps`; empty without a number.
 fn all_counted(numbers: impl Iterator<Item = usize>, what: &str) -> String {
-    let numbers: BTreeSet<usize> = numbers.collect();
-    match numbers.iter().collect::<Vec<_>>().as_slice() {
+    match numbers.sorted().dedup().collect_vec().as_slice() {
         [] => String::new(),
-        [one] => counted(**one, what),
-        all => format!("{} {what}s", and(all.iter())),
+        [one] => counted(*one, what),
+        all => format!("{} {what}s", and(all)),
     }
 }
 
@@ -112,78 +87,57 @@ fn build(environment: &Environment) -> String {
 }
 
 fn device(device: &DeviceInfo) -> String {
-    let mut text = format!(
-        "{} ({}, {} cores, {} threads of the host, {} of memory",
-        device.name,
-        device.id,
-        device.cores,
-        device.threads,
-        Bytes(device.memory_total)
-    );
-    let versions = [
-        ("driver", &device.driver),
-        ("CUDA", &device.cuda),
-        ("compute capability", &device.compute_capability),
-    ];
-    for (name, version) in versions {
-        text.extend(version.as_ref().map(|version| format!(", {name} {version}")));
-    }
-    text + ")"
+    let DeviceInfo { name, id, cores, threads, driver, cuda, compute_capability, .. } = device;
+    let memory = Bytes(device.memory_total);
+    let versions = [("driver", driver), ("CUDA", cuda), ("compute capability", compute_capability)];
+    let versions = versions.map(|(of, version)| version.as_ref().map(|version| format!(", {of} {version}")));
+    let versions: String = versions.into_iter().flatten().collect();
+    format!("{name} ({id}, {cores} cores, {threads} threads of the host, {memory} of memory{versions})")
 }
-
-/// The clock behind tokens a second.
-const RATES: &str = "Tokens a second are those of all measured steps over their whole time by the host's clock, without evaluation.";
 
 /// The outcome of `runner verify` for the builds and devices of the rows.
 fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
-    let of = |record: &&Record| {
+    let is_own = |record: &&Record| {
         let is_its = |e: &Environment| (&e.build, &e.device.name) == (&record.build, &record.device);
         rows.iter().any(|row| is_its(&row.environment))
     };
     let part = |record: &Record| {
-        let outcome = format!("{} of {}", record.passed, record.of);
-        match record.settings.as_slice() {
-            [] => outcome,
-            settings => format!("with {}: {outcome}", settings.join(", ")),
-        }
+        let with = format!("with {}: ", record.settings.join(", "));
+        format!("{}{} of {}", if record.settings.is_empty() { "" } else { &with }, record.passed, record.of)
     };
-    let of_rows = records.iter().filter(of).sorted().chunk_by(|record| &record.reference);
-    let references = of_rows.into_iter().map(|(reference, records)| {
-        let outcomes = records.map(part).unique().join("; ");
-        format!("{reference} ({outcomes})")
-    });
-    let parts = references.collect::<Vec<_>>().join(", ");
+    let of_rows = records.iter().filter(is_own).sorted().chunk_by(|record| &record.reference);
+    let references = of_rows
+        .into_iter()
+        .map(|(reference, records)| format!("{reference} ({})", records.map(part).unique().join("; ")));
+    let parts = references.collect_vec().join(", ");
     let intro = "Compared with reference values by the same build on the same device (`runner verify`), quantities that pass:";
     (!parts.is_empty()).then(|| format!("{intro} {parts}."))
 }
 
 /// How far the gradients of methods without updates are from the baseline's.
 fn gradient_norms(comparison: &Comparison) -> Option<String> {
-    let norm = |line: usize| comparison.lines[line].measured()?.gradient_norm;
-    // In another precision it differs by what the precision rounds.
     let precision = |line: usize| comparison.lines[line].cell.precision;
-    let others = (0..comparison.lines.len()).filter(|&line| {
+    // In another precision it differs by what the precision rounds.
+    let is_own = |&line: &usize| {
         let base = comparison.lines[line].baseline;
         base.is_some_and(|base| base != line && precision(base) == precision(line))
-    });
-    let difference = |line: usize| Some((norm(line)? / norm(comparison.lines[line].baseline?)? - 1.0).abs());
-    let differences: Vec<f64> = others.filter_map(difference).filter(|d| d.is_finite()).collect();
-    let most = differences.iter().copied().reduce(f64::max)?;
+    };
+    let others = (0..comparison.lines.len()).filter(is_own);
+    let ratios = comparison.frame.of_rows("gradient_norm_vs_baseline", others);
+    let most = ratios.iter().flatten().map(|ratio| (ratio - 1.0).abs()).reduce(f64::max)?;
     let differs = match most > 0.0 {
         true => format!("differs from the baseline's by at most {most:.1e} of it"),
         false => "equals the baseline's".into(),
     };
-    Some(format!(
-        "The norm over all gradients of one more step {differs}, over {} of its precision.",
-        counted(differences.len(), "cell")
-    ))
+    let cells = counted(ratios.len(), "cell");
+    Some(format!("The norm over all gradients of one more step {differs}, over {cells} of its precision."))
 }
 
 /// Which cells were interrupted and resumed.
 fn resumed(rows: &[&Row]) -> Option<String> {
     let measured = rows.iter().filter_map(|row| row.measurement.as_ref());
-    let resumed: Vec<&[usize]> = measured.map(|m| &*m.resumed).filter(|steps| !steps.is_empty()).collect();
-    let steps = distinct(resumed.iter().copied().flatten().map(usize::to_string));
+    let resumed = measured.map(|m| &m.resumed).filter(|steps| !steps.is_empty()).collect_vec();
+    let steps = distinct(resumed.iter().flat_map(|steps| steps.iter()).map(usize::to_string));
     (!resumed.is_empty()).then(|| {
         format!(
             "{} of {} cells were interrupted and went on from a saved state in another process, after step {steps}: \
@@ -196,24 +150,18 @@ fn resumed(rows: &[&Row]) -> Option<String> {
 
 /// Which cells have not saved what their recipe asks for, and why.
 fn unsaved(rows: &[&Row]) -> Option<String> {
-    let unsaved: Vec<&[String]> =
-        rows.iter().map(|row| row.unsaved()).filter(|all| !all.is_empty()).collect();
-    (!unsaved.is_empty()).then(|| {
-        format!(
-            "{} of {} cells were measured but not saved: {}.",
-            unsaved.len(),
-            rows.len(),
-            distinct(unsaved.into_iter().flatten().cloned())
-        )
-    })
+    let unsaved = rows.iter().map(|row| row.unsaved()).filter(|all| !all.is_empty()).collect_vec();
+    let why = distinct(unsaved.iter().flat_map(|all| all.iter().cloned()));
+    let cells = format!("{} of {} cells were measured but not saved", unsaved.len(), rows.len());
+    (!unsaved.is_empty()).then(|| format!("{cells}: {why}."))
 }
 
 /// The path that each part of the work took; all of them where rows differ.
 fn paths(rows: &[&Row]) -> Option<String> {
-    let mut parts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (part, path) in rows.iter().filter_map(|row| row.measurement.as_ref()).flat_map(|m| &m.paths) {
-        parts.entry(part).or_default().insert(path);
-    }
-    let parts = parts.iter().map(|(part, paths)| format!("{part}: {}", paths.iter().join(" or "))).join("; ");
+    let measured = rows.iter().filter_map(|row| row.measurement.as_ref());
+    let parts = measured.flat_map(|m| &m.paths).into_grouping_map().collect::<BTreeSet<_>>();
+    let text = |(part, paths): (&String, BTreeSet<&String>)| format!("{part}: {}", paths.iter().join(" or "));
+    let parts = parts.into_iter().sorted().map(text).collect_vec();
+    let parts = parts.join("; ");
     (!parts.is_empty()).then(|| format!("Paths taken: {parts}"))
 }

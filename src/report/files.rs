@@ -21,11 +21,11 @@ pub fn table(comparison: &Comparison) -> miette::Result<DataFrame> {
         let values: Vec<Option<&str>> = lines.iter().map(|line| line.row.map(of)).collect();
         Column::new(name.into(), values)
     };
-    let mut columns: Vec<Column> = comparison.swept.iter().map(|key| setting(key, lines)).collect();
+    let mut columns: Vec<Column> = comparison.recipe.swept.iter().map(|key| setting(key, lines)).collect();
     columns.push(Column::new("status".into(), lines.iter().map(Line::status).collect::<Vec<_>>()));
     columns.push(text("reason", |row| &row.reason));
     let numbers = CELLS.iter().map(|column| column.name).chain(RATIOS.iter().map(|(name, ..)| *name));
-    let crossings = comparison.crossings.iter().map(String::as_str);
+    let crossings = comparison.frame.crossings.iter().map(String::as_str);
     columns.extend(numbers.chain(crossings).map(|name| comparison.frame.exported(name)));
     columns.extend([
         text("device", |row| &row.environment.device.id),
@@ -42,38 +42,32 @@ pub fn table(comparison: &Comparison) -> miette::Result<DataFrame> {
 
 /// A swept setting, in the narrowest type that holds its values.
 fn setting(key: &str, lines: &[Line]) -> Column {
-    let values: Vec<Option<&Value>> = lines.iter().map(|line| line.settings.get(key)).collect();
-    let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|v| is(v));
-    let values = values.iter().copied();
+    let values = lines.iter().map(|line| line.settings.get(key));
+    let all = |is: fn(&Value) -> bool| values.clone().flatten().all(is);
     let name: PlSmallStr = key.into();
     if all(Value::is_i64) {
-        Column::new(name, values.map(|v| v.and_then(Value::as_i64)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v?.as_i64()).collect_vec())
     } else if all(Value::is_number) {
-        Column::new(name, values.map(|v| v.and_then(Value::as_f64)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v?.as_f64()).collect_vec())
     } else if all(Value::is_boolean) {
-        Column::new(name, values.map(|v| v.and_then(Value::as_bool)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v?.as_bool()).collect_vec())
     } else {
-        Column::new(name, values.map(|v| v.map(text::value)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.map(text::value)).collect_vec())
     }
 }
 
+/// The table as CSV and as Parquet.
+///
 /// # Errors
 /// When Polars cannot write it.
-pub fn csv(frame: &mut DataFrame) -> miette::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    CsvWriter::new(&mut out).finish(frame).into_diagnostic().wrap_err("cannot write the table as CSV")?;
-    Ok(out)
-}
-
-/// # Errors
-/// When Polars cannot write it.
-pub fn parquet(frame: &mut DataFrame) -> miette::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    ParquetWriter::new(&mut out)
-        .finish(frame)
-        .into_diagnostic()
-        .wrap_err("cannot write the table as Parquet")?;
-    Ok(out)
+pub fn written(mut frame: DataFrame) -> miette::Result<[Vec<u8>; 2]> {
+    let (mut csv, mut parquet) = (Vec::new(), Vec::new());
+    let mut write = |frame: &mut DataFrame| -> PolarsResult<()> {
+        CsvWriter::new(&mut csv).finish(frame)?;
+        ParquetWriter::new(&mut parquet).finish(frame).map(|_| ())
+    };
+    write(&mut frame).into_diagnostic().wrap_err("cannot write the table")?;
+    Ok([csv, parquet])
 }
 
 #[cfg(test)]
@@ -93,8 +87,9 @@ mod tests {
             ok_row(&recipe.cells[2], 0.5, 1.0, 2000),
             last,
         ];
-        let mut frame = table(&Comparison::new(&recipe, &rows)).expect("a frame");
-        let text = String::from_utf8(csv(&mut frame).expect("CSV")).expect("UTF-8");
+        let frame = table(&Comparison::new(&recipe, &rows)).expect("a frame");
+        let [csv, parquet] = written(frame).expect("files");
+        let text = String::from_utf8(csv).expect("UTF-8");
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
         let column = |name: &str| {
             lines[0].iter().position(|header| *header == name).unwrap_or_else(|| panic!("no column {name}"))
@@ -118,6 +113,6 @@ mod tests {
         assert_eq!(value(4, "loss_first"), "2.0");
         assert_eq!(value(4, "loss_last"), "1.25");
         assert!(text.lines().nth(2).is_some_and(|l| l.contains("failed,\"killed, by \"\"signal\"\" 9\",,,")));
-        assert!(!parquet(&mut frame).expect("Parquet").is_empty());
+        assert!(!parquet.is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use itertools::Itertools;
 use polars::prelude::*;
 
 use super::columns::{CELLS, CROSSINGS, Column as Defined, MORE, MORE_RATIOS, Of, OfLine, Over, RATIOS};
@@ -23,6 +24,8 @@ fn is_on_cpu(line: &Line) -> Option<bool> {
 #[derive(Default)]
 pub struct Frame {
     columns: BTreeMap<String, Shown>,
+    /// Names of the columns of what crossed the bus, of the phases and directions that any cell has.
+    pub crossings: Vec<String>,
 }
 
 /// A column with its heading and unit.
@@ -33,58 +36,60 @@ struct Shown {
 }
 
 impl Frame {
-    /// Every column of the cells, and the names of those about what crossed the bus, for the phases and directions that any
-    /// cell has.
-    pub fn of_cells(lines: &[Line]) -> (Self, Vec<String>) {
+    /// Every column of the cells.
+    pub fn of_cells(lines: &[Line]) -> Self {
         let (mut frame, height) = (Self::default(), lines.len());
         frame.add_cells(CELLS, lines);
         frame.add_cells(MORE, lines);
-        let baseline: IdxCa = lines.iter().map(|line| line.baseline.map(|i| i as IdxSize)).collect();
+        let rows = |of: &dyn Fn(&Line) -> Option<usize>| -> IdxCa {
+            lines.iter().map(|line| of(line).map(|i| i as IdxSize)).collect()
+        };
+        let baseline = rows(&|line| line.baseline);
+        let one_process = rows(&|line| line.baseline.filter(|&base| lines[base].cell.parallel.is_alone()));
         let equal = equal_loss(lines);
         let time = |line: &Line| Learned::of(line)?.time_to(equal?);
         frame.insert(EQUAL_LOSS, "to equal loss", Unit::Seconds, lines.iter().map(time).collect());
+        let mixed = lines.iter().any(|line| is_on_cpu(line) == Some(false));
         let cpu = |line: &Line| {
             let full = |of: &Line| is_on_cpu(of) == Some(true) && !of.cell.offload.moves();
-            lines.iter().position(|of| of.shape == line.shape && full(of)).map(|i| i as IdxSize)
+            lines.iter().position(|of| mixed && of.shape == line.shape && full(of))
         };
-        let cpu: IdxCa = lines.iter().map(cpu).collect();
-        let mixed = lines.iter().any(|line| is_on_cpu(line) == Some(false));
-        let cpu = if mixed { cpu } else { lines.iter().map(|_| None::<IdxSize>).collect() };
-        frame.add_ratio("step_vs_cpu", "× full CPU", &["step_s_median"], &cpu);
+        frame.add_ratio("step_vs_cpu", "× full CPU", &["step_s_median"], &rows(&cpu));
+        frame.add_ratio("speedup", "× one process", &["tokens_per_second"], &one_process);
+        let efficiency = frame.column("speedup") / frame.column("ranks");
+        frame.insert("scaling_efficiency", "scaling efficiency", Unit::Share, efficiency);
         for (name, heading, of) in RATIOS.iter().chain(MORE_RATIOS) {
             frame.add_ratio(name, heading, of, &baseline);
         }
-        let mut crossings = Vec::new();
         for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
             for (direction, name) in [(Direction::ToDevice, "to_device"), (Direction::ToHost, "to_host")] {
-                let of = |i: usize| {
+                let crossing = |i: usize| {
                     let mut crossings = lines[i].measured()?.crossings.iter();
                     crossings.find(|c| (c.phase, c.direction) == (phase, direction))
                 };
-                if (0..height).any(|i| of(i).is_some()) {
+                if (0..height).any(|i| crossing(i).is_some()) {
                     let prefix = format!("{phase}_{name}_");
-                    frame.add(&prefix, CROSSINGS, height, of);
-                    crossings.extend(CROSSINGS.iter().map(|column| format!("{prefix}{}", column.name)));
+                    frame.add(&prefix, CROSSINGS, height, crossing);
+                    frame.crossings.extend(CROSSINGS.iter().map(|column| format!("{prefix}{}", column.name)));
                 }
             }
         }
-        (frame, crossings)
+        frame
     }
 
     /// Computes `columns` of each cell: of each of its processes, and then over them.
-    fn add_cells(&mut self, columns: &[Defined<OfLine>], lines: &[Line]) {
-        let mut processes: Vec<Vec<Line>> = Vec::with_capacity(lines.len());
-        for line in lines {
+    pub fn add_cells(&mut self, columns: &[Defined<OfLine>], lines: &[Line]) {
+        let processes = lines.iter().map(|line| {
             let several = line.rows.iter().filter(|_| line.rows.len() > 1);
-            processes.push(several.map(|row| line.of_process(row)).collect());
-        }
+            several.map(|row| line.of_process(row)).collect_vec()
+        });
+        let processes = processes.collect_vec();
         for column in columns {
             let value = |(line, processes): (&Line, &Vec<Line>)| {
                 if processes.is_empty() || column.over == Over::Whole {
                     return (column.of)(line);
                 }
-                let values: Vec<f64> = processes.iter().filter_map(|process| (column.of)(process)).collect();
-                let all = Samples::of(values)?;
+                let all = Samples::of(processes.iter().filter_map(column.of).collect())?;
                 Some(match column.over {
                     Over::Least => all.min,
                     Over::Most => all.max,
@@ -140,10 +145,8 @@ impl Frame {
 
     /// Whether a row's value says something: a ratio of 1, of its own baseline, and one process do not.
     pub fn says(&self, name: &str, row: usize) -> bool {
-        let alone = match self.unit(name) {
-            Unit::Ratio | Unit::Count => self.heading(name).starts_with('×') || name == "processes",
-            _ => false,
-        };
+        let alone =
+            self.unit(name) == Unit::Ratio && self.heading(name).starts_with('×') || name == "processes";
         self.get(name, row).is_some_and(|value| !(alone && value == 1.0))
     }
 

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::pareto;
+use super::prelude::*;
 use super::statistics::ratio_half_width;
-use super::table::{Comparison, Group};
-use super::units::Unit;
 use crate::common::text::grouped;
 use crate::measure::Samples;
 
@@ -41,6 +40,7 @@ impl Ratio {
     /// Of the values of a column.
     pub fn new(comparison: &Comparison, column: &str, own: &Group, base: &Group) -> Option<Self> {
         let [times, others] = [own, base].map(|group| comparison.over_processes(column, &group.lines));
+        let median = |values: &[f64]| Some(Samples::of(values.to_vec())?.median);
         let value = median(&times)? / median(&others)?;
         let half = match ratio_half_width(&times, &others) {
             _ if builds(comparison, own.lines.iter().chain(&base.lines)).len() > 1 => Spread::OtherBuild,
@@ -62,30 +62,32 @@ impl Ratio {
     pub fn is_known(self) -> bool {
         matches!(self.half, Spread::Known(_))
     }
-}
 
-impl Ratio {
     /// `1.16`, `80.0`
     pub fn value_alone(self) -> String {
         let text = if self.value < 9.995 { Unit::Ratio } else { Unit::Number }.write(self.value);
         text.trim_end_matches('x').into()
     }
 
-    /// Decimals of a value with its half width: two, and as many as show a digit of that.
-    fn decimals(self, half: f64) -> usize {
-        let of_value = self.value_alone().rsplit_once('.').map_or(0, |(_, decimals)| decimals.len());
-        let of_half = if half > 0.0 { (-half.log10()).ceil().max(0.0) as usize } else { 0 };
-        of_value.max(of_half.min(4))
+    /// The value with its interval, or why there is none.
+    fn parts(self) -> (String, &'static str) {
+        let value = self.value_alone();
+        match self.half {
+            Spread::Known(half) => {
+                // Two decimals, and as many as show a digit of the half width.
+                let of_value = value.rsplit_once('.').map_or(0, |(_, decimals)| decimals.len());
+                let of_half = if half > 0.0 { (-half.log10()).ceil().max(0.0) as usize } else { 0 };
+                let decimals = of_value.max(of_half.min(4));
+                (format!("{:.decimals$} ± {half:.decimals$}", self.value), "")
+            }
+            Spread::OneProcess => (value, " (1 process)"),
+            Spread::OtherBuild => (value, " (other build)"),
+        }
     }
-}
 
-impl Ratio {
     /// `1.16 ± 0.02 times as long`, `1.16 times as long (1 process)`
     pub fn times(self, what: &str) -> String {
-        let text = self.to_string();
-        let (value, mark) =
-            text.split_once(" (").map_or((text.as_str(), None), |(value, mark)| (value, Some(mark)));
-        let mark = mark.map_or(String::new(), |mark| format!(" ({mark}"));
+        let (value, mark) = self.parts();
         format!("{value} times {what}{mark}")
     }
 }
@@ -93,15 +95,8 @@ impl Ratio {
 /// `1.16 ± 0.02`, `1.16 (1 process)`
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.value_alone();
-        match self.half {
-            Spread::Known(half) => {
-                let decimals = self.decimals(half);
-                write!(f, "{:.decimals$} ± {half:.decimals$}", self.value)
-            }
-            Spread::OneProcess => write!(f, "{value} (1 process)"),
-            Spread::OtherBuild => write!(f, "{value} (other build)"),
-        }
+        let (value, mark) = self.parts();
+        write!(f, "{value}{mark}")
     }
 }
 
@@ -115,10 +110,6 @@ pub fn with_half_width(unit: Unit, value: f64, half: Option<f64>) -> String {
     let half = half * value / scale;
     let half = if decimals == 0 { grouped(format!("{half:.0}")) } else { format!("{half:.decimals$}") };
     format!("{number} ± {half} {name}").trim_end().into()
-}
-
-pub fn median(values: &[f64]) -> Option<f64> {
-    Some(Samples::of(values.to_vec())?.median)
 }
 
 /// The builds of the lines' rows, by their commits where these are known.

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use itertools::Itertools;
 use serde_json::Value;
 
-use super::units::Unit;
+use super::prelude::*;
 use crate::common::text;
 use crate::keys::values::Values;
-use crate::keys::{Key, Settings, is_within};
+use crate::keys::{Key, is_within};
 use crate::recipe::keys::{self, is_default};
 
 /// A key whose value is resolved: `auto` is the GPU that there is.
@@ -66,14 +65,13 @@ pub fn shape_name(keys: &[String], settings: &Settings) -> String {
 /// The sizes of a shape, the first two joined by × where they are a product. `named`: whether the name of a key stands before
 /// a number.
 fn shape(keys: &[String], settings: &Settings, named: bool) -> String {
-    let text = |path: &String| {
-        let value = size_value(path, settings).unwrap_or_else(|| "none".into());
-        let is_number = settings.get(path).is_some_and(Value::is_number);
-        if named && is_number || keys.len() == 1 { format!("{} {value}", size_name(path)) } else { value }
+    let value = |key: &String| size_value(key, settings).unwrap_or_else(|| "none".into());
+    let text = |key: &String| {
+        let is_named = keys.len() == 1 || named && settings.get(key).is_some_and(Value::is_number);
+        if is_named { format!("{} {}", size_name(key), value(key)) } else { value(key) }
     };
-    let factor = |key: &String| size_value(key, settings).unwrap_or_else(|| "none".into());
     let (product, rest) = keys.split_at(if is_product(keys) { 2 } else { 0 });
-    let product = (!product.is_empty()).then(|| product.iter().map(factor).join("×"));
+    let product = (!product.is_empty()).then(|| product.iter().map(value).join("×"));
     product.into_iter().chain(rest.iter().map(text)).join(", ")
 }
 
@@ -92,15 +90,9 @@ pub fn methods(keys: &[String], methods: &[Named], of_baseline: impl Fn(&str) ->
     first.extend(rest);
     let short: Vec<String> = methods.iter().map(|method| short_label(keys, &first, method)).collect();
     let apart = |(label, own): (&String, &Named)| {
-        let alike: Vec<&Settings> = short
-            .iter()
-            .zip(methods)
-            .filter(|(other, _)| *other == label)
-            .map(|(_, of)| of.settings)
-            .collect();
-        let differs = |key: &&String| !alike.iter().map(|settings| settings.get(*key)).all_equal();
-        let keys: Vec<&String> = keys.iter().filter(differs).collect();
-        let mut more = keys.iter().filter_map(|key| pair(key, own.settings, full_value));
+        let alike = short.iter().zip(methods).filter(|(other, _)| *other == label).map(|(_, of)| of.settings);
+        let differs = |key: &&String| !alike.clone().map(|settings| settings.get(*key)).all_equal();
+        let mut more = keys.iter().filter(differs).filter_map(|key| pair(key, own.settings, full_value));
         let more = more.join(", ");
         if more.is_empty() { label.clone() } else { format!("{label} ({more})") }
     };
@@ -118,10 +110,10 @@ fn short_label(keys: &[String], first: &[String], Named { settings, name }: &Nam
         settings.get(key).is_none_or(|value| is_default(key, value, settings) || is_gpu(value))
     };
     // How it was measured is no method.
-    let told = keys.iter().filter(|key| !is_usual(key) && !is_within(key, "measure"));
-    let told = told.filter_map(|key| label(key)).join(", ");
-    if !told.is_empty() {
-        return told;
+    let unusual = keys.iter().filter(|key| !is_usual(key) && !is_within(key, "measure"));
+    let unusual = unusual.filter_map(|key| label(key)).join(", ");
+    if !unusual.is_empty() {
+        return unusual;
     }
     let is_tuned = settings.get("tuning.method").is_some_and(|method| method != "full");
     let alone = if is_tuned { "tuning.method" } else { "precision.compute" };

@@ -1,19 +1,16 @@
 //! `table.tex`: tables for a LaTeX document with the packages booktabs, longtable and pdflscape.
 
-use itertools::Itertools;
-
-use super::document::Table;
+use super::prelude::*;
 
 /// A table of more columns lies on its side.
 const UPRIGHT: usize = 8;
 
 /// Each table as a `longtable`, which goes on over pages, to be read by `\input`.
-pub fn tables<'t>(tables: impl IntoIterator<Item = (&'static str, &'t Table)>) -> String {
-    let mut out = String::from(
-        "% \\usepackage{booktabs,longtable,pdflscape}, and \\input{table} where the tables stand.\n",
-    );
-    tables.into_iter().for_each(|(label, table)| out += &long_table(label, table));
-    out
+pub fn tables(tables: &[(&str, Table)]) -> String {
+    let tables = tables.iter().map(|(label, table)| long_table(label, table)).join("");
+    format!(
+        "% \\usepackage{{booktabs,longtable,pdflscape}}, and \\input{{table}} where the tables stand.\n{tables}"
+    )
 }
 
 fn long_table(label: &str, table: &Table) -> String {
@@ -98,7 +95,7 @@ mod tests {
             texts: 1,
             left_out: 0,
         };
-        let tex = tables([("methods", &table)]);
+        let tex = tables(&[("methods", table.clone())]);
         let body = "\\begin{longtable}{@{}lr@{}}\n\\caption{What \\& why.}\\label{tab:methods}\\\\\n\\toprule\n\
                     \\shortstack[l]{method} & \\shortstack[r]{step\\\\time} \\\\\n\\midrule\n\\endfirsthead\n";
         assert!(
@@ -107,6 +104,6 @@ mod tests {
         );
         assert!(!tex.contains("landscape"));
         let wide = Table { header: vec!["time".into(); UPRIGHT + 1], ..table };
-        assert!(tables([("methods", &wide)]).contains("\n\\begin{landscape}\n{\\footnotesize\n"), "{tex}");
+        assert!(tables(&[("methods", wide)]).contains("\n\\begin{landscape}\n{\\footnotesize\n"), "{tex}");
     }
 }

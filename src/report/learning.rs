@@ -1,7 +1,6 @@
 //! [`Learned`]: the start and the end of a language model's losses.
 
-use super::line::Line;
-use super::table::Comparison;
+use super::prelude::*;
 use crate::measure::{Evaluation, Measurement};
 
 /// Fewer steps without an evaluation have no curve.
@@ -53,15 +52,10 @@ impl<'a> Learned<'a> {
         let (steps, train) = (m.loss.len(), &line.cell.train);
         let part = steps.div_ceil(PARTS);
         let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
-        Some(Self {
-            tokens: match &m.loading {
-                Some(loading) => loading.tokens(),
-                None => (steps * train.tokens() * train.accumulation_steps) as u64,
-            },
-            train_first: mean(&m.loss[..part]),
-            train_last: mean(&m.loss[steps - part..]),
-            measurement: m,
-        })
+        let all = (steps * train.tokens() * train.accumulation_steps) as u64;
+        let tokens = m.loading.as_ref().map_or(all, |loading| loading.tokens());
+        let (train_first, train_last) = (mean(&m.loss[..part]), mean(&m.loss[steps - part..]));
+        Some(Self { tokens, train_first, train_last, measurement: m })
     }
 
     /// Seconds of the run, without evaluation, until the training loss was first as low as this, as a mean over the number of

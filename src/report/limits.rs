@@ -1,13 +1,10 @@
 //! What the numbers of a report do not show.
 
-use itertools::Itertools;
-
 use super::columns;
 use super::environment::of_processes;
 use super::interval::builds;
-use super::line::Line;
-use super::table::Comparison;
-use crate::common::text::{and, counted, percent, seconds};
+use super::prelude::*;
+use crate::common::text::{and, counted, percent};
 
 /// A step of which kernels take less than this share waits for its host.
 const AT_WORK: f64 = 0.75;
@@ -16,60 +13,54 @@ const WAITING: f64 = 0.1;
 
 /// The limits of what the numbers show, the most important first.
 pub fn limits(comparison: &Comparison) -> Vec<String> {
-    let lines = || comparison.lines.iter();
     let rows = of_processes(comparison);
-    let mut out = Vec::new();
-    out.extend(processes(comparison));
-    out.extend(waiting(comparison));
-    out.extend(of_builds(comparison));
     let devices = rows.iter().map(|row| row.environment.device.name.as_str()).unique().collect_vec();
-    out.extend(match devices.as_slice() {
+    let devices = match devices.as_slice() {
         [] => None,
         [one] => Some(format!("Other devices: everything was measured on {one}.")),
         several => Some(format!("Devices differ in more than the method: {}.", and(several))),
-    });
-    let updates = |line: &Line| line.settings.get("train.optimizer.kind").is_some_and(|kind| kind != "none");
-    if !lines().any(updates) {
-        out.push("Learning: no parameter is updated, so a loss says nothing about it.".into());
-    } else if lines().any(|line| has_random_weights(line)) {
-        out.push("Quality of a pretrained model: weights begin random.".into());
-    }
-    // Optimizers and ways of tuning, each with its learning rates.
-    let learning = lines().filter(|line| updates(line)).map(|line| {
-        let of = |key: &str| line.settings.get(key).map(ToString::to_string);
-        ((of("train.optimizer.kind"), of("tuning.method")), of("train.optimizer.lr"))
-    });
-    let rates = learning.unique().into_group_map();
-    if rates.len() > 1 && rates.values().all(|rates| rates.len() == 1) {
-        out.push(
-            "Other learning rates: each method was tried at one, and another may suit it better.".into(),
-        );
-    }
-    out
+    };
+    let first = [processes(comparison), waiting(comparison), of_builds(comparison), devices];
+    let last = [learning(comparison), rates(comparison)].into_iter().flatten().map(String::from);
+    first.into_iter().flatten().chain(last).collect()
 }
 
-fn has_random_weights(line: &Line) -> bool {
-    let weights = line.settings.get("model.weights").and_then(|of| of.as_str());
-    line.settings.contains_key("model.vocab_size") && weights.is_none_or(|of| of == "random")
+fn updates(line: &Line) -> bool {
+    line.settings.get("train.optimizer.kind").is_some_and(|kind| kind != "none")
+}
+
+fn learning(comparison: &Comparison) -> Option<&'static str> {
+    if !comparison.lines.iter().any(updates) {
+        return Some("Learning: no parameter is updated, so a loss says nothing about it.");
+    }
+    let has_random_weights = |line: &Line| {
+        line.settings.contains_key("model.vocab_size")
+            && ["", "random"].contains(&line.setting("model.weights"))
+    };
+    let random = comparison.lines.iter().any(has_random_weights);
+    random.then_some("Quality of a pretrained model: weights begin random.")
+}
+
+/// Whether optimizers and ways of tuning are compared, each at one learning rate.
+fn rates(comparison: &Comparison) -> Option<&'static str> {
+    let learning = comparison.lines.iter().filter(|line| updates(line)).map(|line| {
+        let value = |key: &str| line.settings.get(key).map(ToString::to_string);
+        ((value("train.optimizer.kind"), value("tuning.method")), value("train.optimizer.lr"))
+    });
+    let rates = learning.unique().into_group_map();
+    (rates.len() > 1 && rates.values().all(|rates| rates.len() == 1))
+        .then_some("Other learning rates: each method was tried at one, and another may suit it better.")
 }
 
 /// Of how many processes and seeds the times are.
 fn processes(comparison: &Comparison) -> Option<String> {
     let groups = comparison.groups();
     let counts = groups.iter().map(|group| comparison.over_processes("step_s_median", &group.lines).len());
-    let counts = counts.filter(|count| *count > 0).minmax().into_option();
-    Some(match counts? {
-        (1, 1) => {
-            "Differences in time: each cell ran in one process, and another one may take longer or less."
-                .into()
-        }
-        (1, _) => {
-            "Differences in time of methods that ran in one process: another one may take longer or less."
-                .into()
-        }
-        (least, _) => format!(
-            "Small differences in time: each is of at least {}, and one in twenty intervals misses.",
-            counted(least, "process").replace("processs", "processes")
+    Some(match counts.filter(|count| *count > 0).min()? {
+        1 => "Differences in time of methods that ran in one process: another one may take longer or less."
+            .into(),
+        least => format!(
+            "Small differences in time: each is of at least {least} processes, and one in twenty intervals misses."
         ),
     })
 }
@@ -100,21 +91,15 @@ pub fn waits_for_host(line: &Line) -> bool {
         && line.busy().map_or_else(|| share().is_some_and(|share| share < WAITING), |busy| busy < AT_WORK)
 }
 
-/// How many cells wait for their host, and how long it takes from one kernel to the next.
+/// How many cells wait for their host.
 fn waiting(comparison: &Comparison) -> Option<String> {
     let waiting = comparison.lines.iter().filter(|line| waits_for_host(line)).collect_vec();
-    let launch = waiting.iter().filter_map(|line| line.row?.environment.ceilings.launch);
-    let launch = launch.min_by(f64::total_cmp);
-    let launch = launch.map_or(String::new(), |time| {
-        format!(" The host needs {} from one small kernel to the next.", seconds(time))
-    });
     let least = waiting.iter().filter_map(|line| line.busy()).min_by(f64::total_cmp);
     let least = least.map_or(String::new(), |busy| format!(" (at the least {})", percent(busy)));
+    let cells = format!("{} of {}", waiting.len(), counted(comparison.lines.len(), "cell"));
     (!waiting.is_empty()).then(|| {
         format!(
-            "The device's own speed in {} of {} that wait for their host: kernels take less than {} of the step{least}.{launch}",
-            waiting.len(),
-            counted(comparison.lines.len(), "cell"),
+            "The device's own speed in {cells} that wait for their host: kernels take less than {} of the step{least}.",
             percent(AT_WORK),
         )
     })

@@ -6,6 +6,7 @@ use itertools::Itertools;
 
 use crate::keys::Settings;
 use crate::measure::Measurement;
+use crate::measure::trace::Summary;
 use crate::recipe::{Cell, Published};
 use crate::row::{Ceilings, Derived, Row, Status};
 
@@ -28,8 +29,8 @@ pub struct Line<'a> {
     pub published: Option<&'a Published>,
     /// Of its device: the highest rates that a row of it has.
     pub ceilings: Ceilings,
-    /// Seconds in which a kernel ran in its traced step; none before the traces are read.
-    pub kernels: Option<f64>,
+    /// Of its traced step; none before the traces are read.
+    pub trace: Option<Arc<Summary>>,
 }
 
 impl<'a> Line<'a> {
@@ -69,13 +70,14 @@ impl<'a> Line<'a> {
     /// The share of the measured step that its kernels take; `None` without a trace, and where batches differ in size, so that
     /// the traced one may be another.
     pub fn busy(&self) -> Option<f64> {
-        let share = self.kernels? / self.measured()?.step.median;
+        let share = self.trace.as_ref()?.kernel_seconds() / self.measured()?.step.median;
         (!self.cell.data.sampler().varies()).then_some(share.min(1.0))
     }
 
     /// The line as if this row were its only one.
     pub fn of_process(&self, row: &'a Row) -> Self {
-        Self { row: Some(row), rows: vec![row], settings: Arc::clone(&self.settings), ..*self }
+        let (settings, trace) = (Arc::clone(&self.settings), self.trace.clone());
+        Self { row: Some(row), rows: vec![row], settings, trace, ..*self }
     }
 
     /// How it ended; of a cell whose processes ended differently, how many of them ended well.
@@ -116,11 +118,6 @@ impl<'a> Line<'a> {
     /// Estimated bytes at the cell's highest moment; of a cell that has not run, by its settings.
     pub fn estimate(&self) -> u64 {
         self.row.map_or_else(|| self.cell.estimate(), |row| row.estimate).total()
-    }
-
-    pub fn estimate_over_measured(&self) -> Option<f64> {
-        let peak = self.measured()?.memory.live_peak;
-        (peak > 0).then(|| self.estimate() as f64 / peak as f64)
     }
 }
 

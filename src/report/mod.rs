@@ -6,7 +6,6 @@
 
 mod alike;
 mod answers;
-mod ceilings;
 mod charts;
 mod columns;
 mod compare;
@@ -14,7 +13,6 @@ mod content;
 mod continuations;
 mod document;
 mod environment;
-mod figure;
 mod files;
 mod frame;
 mod interval;
@@ -28,10 +26,9 @@ mod operators;
 mod outcome;
 mod page;
 mod pareto;
+mod parts;
 mod pipeline;
-mod precision;
 mod profile;
-mod ranks;
 mod statistics;
 mod table;
 mod terminal;
@@ -44,6 +41,18 @@ mod typeset;
 mod units;
 mod verdict;
 
+/// What most files of the report use.
+mod prelude {
+    pub use itertools::Itertools;
+
+    pub use super::document::{Chart, Element, Table};
+    pub use super::line::Line;
+    pub use super::table::{Comparison, Group};
+    pub use super::units::Unit;
+    pub use crate::keys::Settings;
+    pub use crate::row::{Row, Status};
+}
+
 use std::path::{Path, PathBuf};
 
 use miette::miette;
@@ -52,9 +61,7 @@ use rayon::prelude::*;
 use crate::common::files::write_whole;
 use crate::recipe::Recipe;
 use crate::row::Record;
-use crate::row::Row;
-use document::Chart;
-use table::Comparison;
+use prelude::{Chart, Comparison, Row};
 use timelines::Timelines;
 
 pub use compare::compare;
@@ -86,14 +93,12 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
             folder.display()
         )
     })?;
-    let mut charts = charts::draw(&comparison)?;
-    let shown = page::shown(&comparison, verdict::Verdict::new(&comparison).as_ref());
-    charts.extend(figure::chart(&comparison, &shown));
-
-    let mut table = files::table(&comparison)?;
+    let charts = charts::draw(&comparison)?;
+    let [csv, parquet] = files::written(files::table(&comparison)?)?;
+    let tex = latex::tables(&content::for_latex(&comparison));
     let mut files = vec![
-        ("table.csv".to_string(), files::csv(&mut table)?),
-        ("table.parquet".to_string(), files::parquet(&mut table)?),
+        ("table.csv".to_string(), csv),
+        ("table.parquet".to_string(), parquet),
         ("table.md".to_string(), terminal::markdown_table(&comparison).into_bytes()),
     ];
     let drawn: Vec<&Chart> = charts.iter().chain(&timelines.compared).collect();
@@ -101,15 +106,11 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
     files.extend(pictures?.into_iter().flatten());
     let mut document = content::document(&comparison, charts, timelines);
     document.shorten(ROWS);
-    files.push((
-        "table.tex".to_string(),
-        latex::tables(content::for_latex(&comparison).iter().map(|(l, t)| (*l, t))).into_bytes(),
-    ));
     let (html, pdf) = rayon::join(|| typeset::html(&document), || typeset::pdf(document.clone()));
+    files.push(("table.tex".to_string(), tex.into_bytes()));
     files.extend([("report.html".to_string(), html?.into_bytes()), ("report.pdf".to_string(), pdf?)]);
-    let written: miette::Result<Vec<PathBuf>> =
-        files.into_iter().map(|(name, bytes)| write_file(folder, &name, &bytes)).collect();
-    let written = written?;
+    let written = files.into_iter().map(|(name, bytes)| write_file(folder, &name, &bytes));
+    let written = written.collect::<miette::Result<Vec<PathBuf>>>()?;
     remove_undrawn(&folder.join("charts"), &written);
     Ok(written)
 }
@@ -139,12 +140,9 @@ fn remove_undrawn(charts: &Path, written: &[PathBuf]) {
 /// A reader sees the old file or the new one, never a half.
 fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> miette::Result<PathBuf> {
     let path = folder.join(name);
-    let write = || -> std::io::Result<()> {
-        let (parent, name) = (path.parent().unwrap_or(folder), path.file_name().and_then(|n| n.to_str()));
-        std::fs::create_dir_all(parent)?;
-        write_whole(parent, name, bytes)
-    };
-    write().map_err(|e| {
+    let (parent, file) = (path.parent().unwrap_or(folder), path.file_name().and_then(|name| name.to_str()));
+    let written = std::fs::create_dir_all(parent).and_then(|()| write_whole(parent, file, bytes));
+    written.map_err(|e| {
         miette!(
             help = "check that the folder can be written to and that the disk has room",
             "cannot write {}: {e}",

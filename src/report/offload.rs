@@ -1,41 +1,7 @@
-//! Offload in the report: what crossed the bus in each phase and how much of it was hidden behind computation, each cell against
-//! the floor of its copies, and the time of updates on the host.
+//! The floor of a cell's copies: the time of the fewest bytes that must cross the bus.
 
-use super::columns::CROSSINGS;
-use super::document::{Element, Table};
 use super::line::Line;
-use super::table::Comparison;
-use crate::measure::Crossing;
 use crate::row::{Ceilings, LeastCrossing};
-
-/// The elements of every document, and the details; empty for recipes whose blocks stay where they are.
-pub fn elements(comparison: &Comparison) -> (Vec<Element>, Vec<Element>) {
-    let mut out = Element::section("What copies cost", [comparison.table("floor")]);
-    out.extend(Element::section("Updates on the host", [comparison.table("host_updates")]));
-    (out, Element::section("What crossed the bus", [crossed(comparison)]))
-}
-
-/// The lines whose blocks move over the bus.
-fn moved(comparison: &Comparison) -> impl Iterator<Item = usize> {
-    (0..comparison.lines.len()).filter(|&i| comparison.lines[i].cell.offload.moves())
-}
-
-/// A row a cell, phase and direction.
-fn crossed(comparison: &Comparison) -> Option<Table> {
-    let of_line = |i: usize| {
-        let measured = comparison.lines[i].measured();
-        measured.map_or(&[][..], |m| &m.crossings).iter().map(move |crossing| (i, crossing))
-    };
-    let crossings = moved(comparison).flat_map(of_line).map(|(i, crossing): (usize, &Crossing)| {
-        let copies = format!("{} {}", crossing.copies, crossing.direction);
-        (i, vec![("phase", crossing.phase.to_string()), ("copies", copies)], *crossing)
-    });
-    let caption = "One recorded step of each cell, after the measured ones, by the device's own clock. GB/s: bytes \
-                   over the time in which copies in this direction ran; compute: the time of kernels in the turns \
-                   of blocks, or in the optimizer; hidden: the share of copy time during which a kernel also ran; \
-                   ceiling: the most that can be, min((n-1)/n, compute/copy time) for n copies.";
-    comparison.table_of(caption, CROSSINGS, crossings)
-}
 
 /// Seconds in backward of what has one direction to itself, such as frozen weights.
 fn alone(crossing: &LeastCrossing, rates: &Ceilings) -> Option<f64> {

@@ -1,8 +1,10 @@
 //! Copies, floors and host updates of made-up rows.
 
+use super::super::parts;
+use super::super::table::Comparison;
 use super::super::testing::{environment, language_recipe, ok_row};
 use super::*;
-use crate::measure::{Direction, Phase, Samples};
+use crate::measure::{Crossing, Direction, Phase, Samples};
 use crate::row::Ceilings;
 use crate::row::Row;
 
@@ -35,27 +37,11 @@ fn tables_by_hand() {
     };
     let rows: Vec<Row> = recipe.cells.iter().zip([0.002, 0.001, 0.002]).map(row).collect();
     let comparison = Comparison::new(&recipe, &rows);
-    let (elements, details) = elements(&comparison);
-    let [Element::Heading { .. }, Element::Table(floor)] = elements.as_slice() else {
-        panic!("{} elements", elements.len())
-    };
-    let [Element::Heading { .. }, Element::Table(crossed)] = details.as_slice() else {
-        panic!("{} details", details.len())
-    };
+    let floor = comparison.table("floor").expect("blocks move");
+    let crossed = parts::crossings(&comparison).expect("blocks move");
     assert_eq!(
-        crossed.rows[0],
-        [
-            "offload naive",
-            "forward",
-            "2 to the device",
-            "28.6 MiB",
-            "1.00",
-            "30.0 ms",
-            "12.0 ms",
-            "0 %",
-            "40 %",
-            "0 %"
-        ]
+        crossed.rows[0].join(" | "),
+        "offload naive | forward | 2 to the device | 28.6 MiB | 1.00 | 30.0 ms | 12.0 ms | 0 % | 40 % | 0 %"
     );
     assert_eq!(crossed.rows[1][6..], ["12.0 ms", "36 %", "40 %", "90 %"]);
     // 12 · 64² weights, 576 biases and 256 numbers of norms, of 4 bytes, a block: 200 kB. After an update both
@@ -112,18 +98,16 @@ fn updates_on_the_host(micro_batches: usize, [hidden, most, of_most]: [&str; 3])
         row
     };
     let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
-    let (elements, _) = elements(&Comparison::new(&recipe, &rows));
-    let [Element::Heading { .. }, Element::Table(table)] = elements.as_slice() else {
-        panic!("{}", elements.len())
-    };
+    let table = Comparison::new(&recipe, &rows).table("host_updates").expect("an update on the host");
     let [only] = table.rows.as_slice() else { panic!("{:?}", table.rows) };
     assert_eq!(only[2..], ["4.00 ms", "2.50 ms", hidden, most, of_most, "2.00 MiB", "12.0 MiB"]);
 }
 
 #[test]
-fn resident_blocks_have_no_section() {
+fn resident_blocks_have_no_table() {
     let recipe = language_recipe("");
     let rows: Vec<Row> = recipe.cells.iter().map(|cell| ok_row(cell, 0.1, 0.1, 1)).collect();
-    let (elements, details) = elements(&Comparison::new(&recipe, &rows));
-    assert!(elements.is_empty() && details.is_empty());
+    let comparison = Comparison::new(&recipe, &rows);
+    let tables = [comparison.table("floor"), comparison.table("host_updates"), parts::crossings(&comparison)];
+    assert!(tables.iter().all(Option::is_none));
 }

@@ -1,8 +1,6 @@
 //! [`as_one`]: one method key for operators that are swept together over networks with different operators.
 
-use itertools::Itertools;
-
-use crate::keys::Settings;
+use super::prelude::*;
 use crate::recipe::Cell;
 use crate::recipe::keys::is_operator;
 

@@ -1,21 +1,16 @@
 //! Page 1 of a report: its table of at most eight methods, its figure, and what each method does.
 
-use itertools::Itertools;
 use serde_json::Value;
 
-use super::document::Table;
 use super::interval::{Ratio, with_half_width};
 use super::learning::is_evaluated;
+use super::prelude::*;
 use super::statistics::half_width;
-use super::table::{Comparison, Group};
-use super::units::Unit;
 use super::verdict::Verdict;
 use super::{answers, labels, limits};
-use crate::common::Bytes;
 use crate::common::text::{self, counted, sentence};
 use crate::keys::is_within;
 use crate::recipe::keys::{self, is_repetition, is_size};
-use crate::row::Status;
 
 /// Rows of the table.
 const ROWS: usize = 8;
@@ -24,70 +19,88 @@ const WAITS: &str = "*";
 
 /// The methods of the table: at the compared size those that the answer names and the first of the others, in the recipe's order;
 /// each size where no methods are compared; the rungs of a ladder.
-pub fn shown(comparison: &Comparison, verdict: Option<&Verdict>) -> Vec<Group> {
+pub fn shown(comparison: &Comparison) -> Vec<Group> {
     let mut groups = comparison.groups();
     groups.sort_by_key(|group| group.lines[0]);
-    if comparison.recipe.report.ladder.is_empty()
-        && let Some(verdict) = verdict
-    {
-        let problem = verdict.problem();
+    let verdict = Verdict::new(comparison).filter(|_| !is_ladder(comparison));
+    if let Some(verdict) = verdict {
+        let problem = verdict.problem;
         if groups.iter().filter(|group| group.problem == problem).count() > 1 {
             groups.retain(|group| group.problem == problem);
         }
         let named = verdict.named();
-        let rank =
-            |group: &Group| named.iter().position(|line| *line == group.lines[0]).unwrap_or(named.len());
-        groups.sort_by_key(rank);
+        groups.sort_by_key(|group| {
+            named.iter().position(|line| *line == group.lines[0]).unwrap_or(named.len())
+        });
     }
     groups.truncate(ROWS);
     groups.sort_by_key(|group| group.lines[0]);
     groups
 }
 
-/// Methods with memory, rate and ratio of times, of these groups.
-pub fn table(comparison: &Comparison, groups: &[Group]) -> Option<Table> {
-    let ratios: Vec<Option<Ratio>> = groups.iter().map(|group| ratio(comparison, groups, group)).collect();
-    let known = ratios.iter().flatten().any(|ratio| ratio.is_known());
-    let names = names(comparison, groups);
-    let texts = names.len();
-    let mut columns = names;
-    columns.extend(numbers(comparison, groups));
-    let written = ratios
-        .iter()
-        .map(|ratio| ratio.map(|ratio| if known { ratio.to_string() } else { ratio.value_alone() }));
-    let of = if comparison.recipe.report.ladder.is_empty() { "× time" } else { "× row before" };
-    let heading = if known { of.to_string() } else { format!("{of} (1 process)") };
-    columns.push((heading, written.collect()));
-    columns.extend(learned(comparison, groups));
-    columns.retain(|(_, values)| values.iter().any(Option::is_some));
-    let row = |i: usize| {
-        let value =
-            |(_, values): &(String, Vec<Option<String>>)| values[i].clone().unwrap_or_else(|| "–".into());
-        columns.iter().map(value).collect()
-    };
-    Some(Table {
-        caption: caption(comparison, groups, &ratios),
-        header: columns.iter().map(|(heading, _)| heading.clone()).collect(),
-        rows: (0..groups.len()).map(row).collect(),
-        texts,
-        left_out: 0,
-    })
-    .filter(|table| !table.rows.is_empty())
+fn is_ladder(comparison: &Comparison) -> bool {
+    !comparison.recipe.report.ladder.is_empty()
 }
 
+/// A heading with a text for each group.
 type Column = (String, Vec<Option<String>>);
 
-fn column(heading: &str, groups: &[Group], value: impl Fn(&Group) -> Option<String>) -> Column {
-    (heading.into(), groups.iter().map(value).collect())
+/// Sizes and methods, as far as they vary, with memory, rate, ratio of times and what was learned, of these groups; `None`
+/// without a group.
+pub fn table(comparison: &Comparison, groups: &[Group]) -> Option<Table> {
+    let column = |heading: &str, text: &dyn Fn(&Group) -> Option<String>| -> Column {
+        (heading.into(), groups.iter().map(text).collect())
+    };
+    let sizes = several_sizes(groups);
+    let size = column("size", &|group| Some(comparison.problem_label(group.problem)));
+    let method = column("method", &|group| Some(comparison.methods[group.method].clone()));
+    let names = [(sizes, size), (comparison.methods.len() > 1 || !sizes, method)];
+    let names = names.into_iter().filter_map(|(varies, column)| varies.then_some(column)).collect_vec();
+    let texts = names.len();
+    let ratios = groups.iter().map(|group| ratio(comparison, groups, group)).collect_vec();
+    let columns = names.into_iter().chain(numbers(comparison, &column, &ratios));
+    let columns = columns.filter(|(_, texts)| texts.iter().any(Option::is_some)).collect_vec();
+    let none = || "–".to_string();
+    let row = |i: usize| columns.iter().map(|(_, texts)| texts[i].clone().unwrap_or_else(none)).collect();
+    let rows = (0..groups.len()).map(row).collect();
+    let header = columns.iter().map(|(heading, _)| heading.clone()).collect();
+    let caption = caption(comparison, groups, &ratios);
+    (!groups.is_empty()).then_some(Table { caption, header, rows, texts, left_out: 0 })
 }
 
-/// Sizes and methods, as far as they vary.
-fn names(comparison: &Comparison, groups: &[Group]) -> Vec<Column> {
-    let sizes = groups.iter().map(|group| group.problem).unique().count() > 1;
-    let size = column("size", groups, |group| Some(comparison.problem_label(group.problem)));
-    let method = column("method", groups, |group| Some(comparison.methods[group.method].clone()));
-    let several = comparison.methods.len() > 1 || !sizes;
-    sizes.then_some(size).into_iter().chain(several.then_some(method)).collect()
+/// Memory of each kind, rate, ratio, and what was learned: held-out perplexity, and right answers to the first test set, of all
+/// seeds together.
+fn numbers(
+    comparison: &Comparison,
+    column: &dyn Fn(&str, &dyn Fn(&Group) -> Option<String>) -> Column,
+    ratios: &[Option<Ratio>],
+) -> Vec<Column> {
+    let written =
+        |heading: &str, name: &str| column(heading, &|group| comparison.written_of_group(name, group));
+    let driver = comparison.having("driver_peak_bytes").next().is_some();
+    let (rate, heading) = rate(comparison);
+    let known = ratios.iter().flatten().any(|ratio| ratio.is_known());
+    let against = if is_ladder(comparison) { "× row before" } else { "× time" };
+    let against = if known { against.to_string() } else { format!("{against} (1 process)") };
+    let ratio = |ratio: Ratio| if known { ratio.to_string() } else { ratio.value_alone() };
+    let answered = |group: &Group| answers::pooled(comparison, group).into_iter().next();
+    let share = |of: answers::Counted| Some(Unit::FineShare.write(of.accuracy()));
+    let perplexity = written("held-out perplexity", "eval_perplexity");
+    let mut out = vec![
+        written("device memory, by the driver", "driver_peak_bytes"),
+        written(if driver { "of it in tensors" } else { "peak memory" }, "live_peak_bytes"),
+        written("host memory", "all_host_bytes"),
+        column(heading, &|group| measured_rate(comparison, rate, group)),
+        (against, ratios.iter().map(|of| of.map(ratio)).collect()),
+    ];
+    out.extend(is_evaluated(comparison).then_some(perplexity));
+    out.push(column("right before", &|group| share(answered(group)?.before?)));
+    out.push(column("right answers", &|group| share(answered(group)?.after)));
+    out
+}
+
+fn several_sizes(groups: &[Group]) -> bool {
+    !groups.iter().map(|group| group.problem).all_equal()
 }
 
 /// The column of the rate and its heading: tokens a second of a language model, else the step time.
@@ -99,46 +112,27 @@ pub fn rate(comparison: &Comparison) -> (&'static str, &'static str) {
 /// The name of a row in the figure.
 pub fn name(comparison: &Comparison, groups: &[Group], group: &Group) -> String {
     let (size, method) = (comparison.problem_label(group.problem), comparison.methods[group.method].clone());
-    let several = groups.iter().map(|group| group.problem).unique().count() > 1;
-    match (several, comparison.methods.len() > 1) {
+    match (several_sizes(groups), comparison.methods.len() > 1) {
         (false, _) => method,
         (true, false) => size,
         (true, true) => format!("{method}, {size}"),
     }
 }
 
-/// Memory of each kind and the rate.
-fn numbers(comparison: &Comparison, groups: &[Group]) -> Vec<Column> {
-    let written = |name: &'static str| move |group: &Group| comparison.written_of_group(name, group);
-    let host = |group: &Group| {
-        let parts = ["pinned_bytes", "host_bytes"].map(|name| comparison.of_group(name, group));
-        let bytes: f64 = parts.into_iter().flatten().sum();
-        (bytes > 0.0).then(|| Bytes(bytes as u64).to_string())
-    };
-    let (rate, heading) = rate(comparison);
-    let driver = comparison.having("driver_peak_bytes").next().is_some();
-    vec![
-        column("device memory, by the driver", groups, written("driver_peak_bytes")),
-        column(if driver { "of it in tensors" } else { "peak memory" }, groups, written("live_peak_bytes")),
-        column("host memory", groups, host),
-        column(heading, groups, |group| measured_rate(comparison, rate, group)),
-    ]
-}
-
 /// A rate or time with its interval, or how a cell without one ended.
 fn measured_rate(comparison: &Comparison, name: &str, group: &Group) -> Option<String> {
-    let lines = || group.lines.iter().map(|&line| &comparison.lines[line]);
+    let mut lines = group.lines.iter().map(|&line| &comparison.lines[line]);
     let Some(value) = comparison.of_group(name, group) else {
-        return lines().map(super::line::Line::status).find(|status| *status != Status::Ok.to_string());
+        return lines.map(Line::status).find(|status| *status != Status::Ok.to_string());
     };
     let half = half_width(&comparison.over_processes(name, &group.lines));
-    let mark = if lines().any(limits::waits_for_host) { WAITS } else { "" };
+    let mark = if lines.any(limits::waits_for_host) { WAITS } else { "" };
     Some(with_half_width(comparison.frame.unit(name), value, half) + mark)
 }
 
 /// To the baseline, or on a ladder to the row before.
 fn ratio(comparison: &Comparison, groups: &[Group], group: &Group) -> Option<Ratio> {
-    if !comparison.recipe.report.ladder.is_empty() {
+    if is_ladder(comparison) {
         let place = groups.iter().position(|of| of.lines == group.lines)?;
         let before = groups.get(place.checked_sub(1)?)?;
         return Ratio::new(comparison, "tokens_per_second", group, before);
@@ -148,56 +142,33 @@ fn ratio(comparison: &Comparison, groups: &[Group], group: &Group) -> Option<Rat
     (base.lines != group.lines).then(|| Ratio::of_times(comparison, group, &base)).flatten()
 }
 
-/// Held-out perplexity, and right answers to the first test set, of all seeds together.
-fn learned(comparison: &Comparison, groups: &[Group]) -> Vec<Column> {
-    let written = |name: &'static str| move |group: &Group| comparison.written_of_group(name, group);
-    let perplexity = column("held-out perplexity", groups, written("eval_perplexity"));
-    let answered = |group: &Group| answers::pooled(comparison, group).into_iter().next();
-    let share = |value: f64| Unit::FineShare.write(value);
-    let before = column("right before", groups, |group| Some(share(answered(group)?.before?.accuracy())));
-    let right = column("right answers", groups, |group| Some(share(answered(group)?.after.accuracy())));
-    is_evaluated(comparison).then_some(perplexity).into_iter().chain([before, right]).collect()
-}
-
 fn caption(comparison: &Comparison, groups: &[Group], ratios: &[Option<Ratio>]) -> String {
-    let mut parts = Vec::new();
-    let one_size = groups.iter().map(|group| group.problem).all_equal();
-    let label = groups.first().map(|group| comparison.problem_label(group.problem)).unwrap_or_default();
-    if one_size && comparison.problems() > 1 {
-        parts.push(format!("At {label}"));
-    }
-    parts.extend(comparison.size_note().map(|note| sentence(&note)));
-    if ratios.iter().any(Option::is_some) {
-        parts.push(match comparison.recipe.report.ladder.is_empty() {
-            true if comparison.with_samplers() => {
-                "× is the ratio of the time of a real token to the baseline's".into()
-            }
-            true => "× is the ratio of step times to the baseline's".into(),
-            false => "× is the ratio of real tokens a second to the row before".into(),
-        });
-    }
+    let at = groups.first().filter(|_| !several_sizes(groups) && comparison.problems() > 1);
+    let at = at.map(|group| format!("At {}", comparison.problem_label(group.problem)));
+    let ratio = match is_ladder(comparison) {
+        true => "× is the ratio of real tokens a second to the row before",
+        false if comparison.with_samplers() => "× is the ratio of the time of a real token to the baseline's",
+        false => "× is the ratio of step times to the baseline's",
+    };
+    let ratio = ratios.iter().any(Option::is_some).then(|| ratio.into());
     let processes = |group: &Group| comparison.over_processes("step_s_median", &group.lines).len();
-    parts.push(match groups.iter().map(processes).max() {
-        Some(2..) => "± is half of a 95 % interval over processes".into(),
-        _ => "Each cell ran in 1 process, so no difference in time is claimed".into(),
-    });
-    let waits =
-        |group: &Group| group.lines.iter().any(|&line| limits::waits_for_host(&comparison.lines[line]));
-    if groups.iter().any(waits) {
-        parts.push(format!("{WAITS}: the device waits for its host"));
-    }
+    let interval = match groups.iter().map(processes).max() {
+        Some(2..) => "± is half of a 95 % interval over processes",
+        _ => "Each cell ran in 1 process, so no difference in time is claimed",
+    };
+    let mut lines = groups.iter().flat_map(|group| &group.lines).map(|&line| &comparison.lines[line]);
+    let waits = lines.any(limits::waits_for_host).then(|| format!("{WAITS}: the device waits for its host"));
     let more = comparison.groups().len() - groups.len();
-    if more > 0 {
-        parts.push(format!("{} in the appendix", counted(more, "more method")));
-    }
-    parts.iter().map(|part| format!("{part}.")).join(" ")
+    let more = (more > 0).then(|| format!("{} in the appendix", counted(more, "more method")));
+    let sizes = comparison.size_note().map(|note| sentence(&note));
+    let parts = [at, sizes, ratio, Some(interval.into()), waits, more];
+    parts.iter().flatten().map(|part| format!("{part}.")).join(" ")
 }
 
 /// What each technique of these methods does, by the sentence beside its keys; on a ladder what each rung is for.
 pub fn techniques(comparison: &Comparison, groups: &[Group]) -> Vec<String> {
-    let ladder = &comparison.recipe.report.ladder;
-    if !ladder.is_empty() {
-        let why = ladder.iter().filter(|stage| !stage.why.is_empty());
+    if is_ladder(comparison) {
+        let why = comparison.recipe.report.ladder.iter().filter(|stage| !stage.why.is_empty());
         return why.map(|stage| format!("{}: {}", sentence(&stage.name), stage.why)).collect();
     }
     let settings = |group: &Group| &comparison.lines[group.lines[0]].settings;
@@ -208,15 +179,9 @@ pub fn techniques(comparison: &Comparison, groups: &[Group]) -> Vec<String> {
     let of_key = |key: &String| -> Vec<String> {
         let values =
             groups.iter().filter_map(|group| settings(group).get(key)).unique_by(ToString::to_string);
-        let values: Vec<&Value> = values.collect();
-        let kinds = values.iter().filter_map(|value| {
-            Some(format!(
-                "{} {} – {}",
-                labels::size_name(key),
-                text::value(value),
-                kind(key, value.as_str()?)?
-            ))
-        });
+        let written = |value: &Value| format!("{} {}", labels::size_name(key), text::value(value));
+        let kinds =
+            values.filter_map(|value| Some(format!("{} – {}", written(value), kind(key, value.as_str()?)?)));
         let kinds = kinds.collect_vec();
         let entry = keys::find(key).filter(|entry| !entry.key.doc.is_empty() && kinds.is_empty());
         let whole = entry.map(|entry| format!("{} – {}", entry.key.label(), entry.key.doc));

@@ -7,8 +7,7 @@ use crate::row::Row;
 
 fn page(recipe: &Recipe, rows: &[Row]) -> Table {
     let comparison = Comparison::new(recipe, rows);
-    let verdict = Verdict::new(&comparison);
-    table(&comparison, &shown(&comparison, verdict.as_ref())).expect("a table")
+    table(&comparison, &shown(&comparison)).expect("a table")
 }
 
 #[test]
@@ -95,7 +94,7 @@ fn a_ladder_tells_one_effect_after_the_other() {
     assert_eq!(gains, ["–", "2.00", "1.00"]);
     let comparison = Comparison::new(&recipe, &rows);
     let verdict = Verdict::new(&comparison).expect("measured");
-    assert_eq!(techniques(&comparison, &shown(&comparison, Some(&verdict))), ["Plain: The loop waits."]);
+    assert_eq!(techniques(&comparison, &shown(&comparison)), ["Plain: The loop waits."]);
     let said = verdict.sentences();
     assert!(
         said[0].starts_with("All rungs together train on 2.00 times the real tokens a second of plain"),

@@ -10,24 +10,19 @@ pub fn time(comparison: &Comparison) -> &'static str {
 /// Memory that is more than this share of another is as much.
 pub const AS_MUCH: f64 = 0.998;
 
-/// The groups of a problem that no other group beats in time and peak memory at once, by rising time.
-pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
-    front_of(comparison, comparison.groups().into_iter().filter(|group| group.problem == problem))
-}
-
-/// The same of these groups alone.
-pub fn front_of(comparison: &Comparison, groups: impl Iterator<Item = Group>) -> Vec<Group> {
-    let point = |group: Group| {
-        let [time, memory] = [time(comparison), "live_peak_bytes"].map(|of| comparison.of_group(of, &group));
-        Some((time?, memory?, group))
+/// Those of the groups that no other one beats in time and peak memory at once, by rising time.
+pub fn front<'g>(comparison: &Comparison, groups: impl IntoIterator<Item = &'g Group>) -> Vec<&'g Group> {
+    let point = |group| {
+        let value = |column| comparison.of_group(column, group);
+        Some((value(time(comparison))?, value("live_peak_bytes")?, group))
     };
-    let mut points: Vec<(f64, f64, Group)> = groups.filter_map(point).collect();
+    let mut points: Vec<(f64, f64, &Group)> = groups.into_iter().filter_map(point).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut least = f64::INFINITY;
-    let better = |(_, memory, group)| {
-        let better = memory < AS_MUCH * least;
-        least = least.min(memory);
-        better.then_some(group)
-    };
-    points.into_iter().filter_map(better).collect()
+    points.retain(|(_, memory, _)| {
+        let better = *memory < AS_MUCH * least;
+        least = least.min(*memory);
+        better
+    });
+    points.into_iter().map(|(.., group)| group).collect()
 }

@@ -1,9 +1,6 @@
 //! [`Pipelined`]: a measured step of a pipeline, and the one that its schedule predicts.
 
-use super::columns::PIPELINE;
-use super::document::Table;
 use super::line::Line;
-use super::table::Comparison;
 use crate::measure::Span;
 use crate::row::computations;
 
@@ -21,6 +18,11 @@ impl Pipelined {
         let ranks = &row.measurement.as_ref()?.ranks;
         Some(Self { predicted, measured: ranks.iter().map(|rank| computations(&rank.timeline)).collect() })
     }
+
+    /// The measured time over the predicted one.
+    pub fn over_predicted(&self) -> f64 {
+        seconds(&self.measured) / seconds(&self.predicted)
+    }
 }
 
 /// From the first start to the last end, in seconds.
@@ -34,16 +36,4 @@ pub fn seconds(ranks: &[Vec<Span>]) -> f64 {
 pub fn idle(ranks: &[Vec<Span>]) -> f64 {
     let busy: f64 = ranks.iter().flatten().map(|span| span.end - span.start).sum();
     1.0 - busy / (seconds(ranks) * ranks.len() as f64)
-}
-
-/// The step of each pipeline.
-pub fn table(comparison: &Comparison) -> Option<Table> {
-    let rows = comparison.lines.iter().enumerate();
-    let rows = rows.filter_map(|(i, line)| Some((i, Vec::new(), Pipelined::new(line)?)));
-    let caption = "The last measured step of each pipeline, from the first forward to the last backward, and the step that its \
-                   schedule predicts, with the time that each stage takes by itself while all other ranks wait, that of \
-                   updates between backwards as measured, and none for messages. Idle: the share in which a rank computes \
-                   no forward or backward, as a mean over ranks. Ranks that share the \
-                   cores of one CPU slow each other down where they have more threads than there are cores.";
-    comparison.table_of(caption, PIPELINE, rows)
 }

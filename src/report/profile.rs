@@ -6,16 +6,14 @@ use std::path::Path;
 use miette::miette;
 
 use super::columns::{KERNELS, PARTS};
-use super::document::{Defined, Table};
-use super::frame::Frame;
-use super::line::Line;
-use super::table::Comparison;
+use super::document::Defined;
+use super::prelude::*;
 use super::terminal::ruled;
 use super::timelines::trace;
 use crate::measure::Phase;
 use crate::measure::trace::{Activity, EXCHANGE, KernelTime, Profile};
 use crate::recipe::Recipe;
-use crate::row::{Bound, Derived, Floor, Row};
+use crate::row::{Bound, Derived, Floor};
 
 /// A line of the table: an operator in a phase, the time in which nothing ran, or the whole step.
 pub struct PartTime {
@@ -64,65 +62,38 @@ impl StepProfile {
             }));
             lines.push(line(phase, if on_cpu { "outside of operators" } else { "idle" }, None, time, None));
         }
-        lines.push(PartTime {
-            phase: "step",
-            name: "all".into(),
-            kernels: Some(parts.iter().map(|part| part.kernels).sum()),
-            seconds: step,
-            floor: derived.and_then(Derived::floor_of_step),
-            bound: None,
-            step,
-        });
+        let count = parts.iter().map(|part| part.kernels).sum();
+        let floor = derived.and_then(Derived::floor_of_step);
+        lines.push(PartTime { floor, ..line(None, "all", Some(count), span, None) });
         let kernels = kernels.into_iter().map(|kernel| (kernel, step)).collect();
         let graph = row.cell.pointer("/train/graph") == Some(&true.into());
         Some(Self { parts: lines, kernels, on_cpu, graph })
     }
 
-    /// Seconds of the kernels of the update; 0 on a CPU.
-    pub fn of_update(&self) -> f64 {
-        let phase = name(Some(Phase::Optimizer));
-        let of_kernels = |part: &&PartTime| part.kernels.is_some() && part.name != EXCHANGE && !self.on_cpu;
-        let parts = self.parts.iter().filter(|part| part.phase == phase).filter(of_kernels);
-        parts.map(|part| part.seconds).sum()
-    }
-
     /// The table of the operators; `name`: what the cell is called.
     pub fn table(&self, name: &str) -> Table {
-        let mut frame = Frame::default();
-        frame.add("", PARTS, self.parts.len(), |i| Some(&self.parts[i]));
-        let rows = self.parts.iter().enumerate().map(|(i, part)| {
-            let mut texts = vec![("phase", part.phase.into()), ("operator", part.name.clone())];
+        let floors = self.parts.iter().any(|part| part.floor.is_some());
+        let rows = self.parts.iter().map(|part| {
             let bound = part.bound.map_or("–", |bound| bound.into_str());
-            texts.extend(
-                self.parts.iter().any(|part| part.floor.is_some()).then(|| ("bound by", bound.into())),
-            );
-            (texts, i)
+            let texts = [("phase", part.phase.into()), ("operator", part.name.clone())];
+            (texts.into_iter().chain(floors.then(|| ("bound by", bound.into()))).collect(), part)
         });
-        let Defined { caption, columns, .. } = Defined::named("operators");
         let exchanges = self.parts.iter().any(|part| part.name == EXCHANGE);
         let beside = if exchanges { BESIDE } else { "" };
         let launched = if self.graph { LAUNCHED } else { "" };
-        Table::new(&format!("{name}: {caption}{launched}{beside}"), rows, &frame, columns)
-            .expect("a step has a line")
+        let caption = format!("{name}: {}{launched}{beside}", Defined::named("operators").caption);
+        Table::of_rows(&caption, PARTS, rows).expect("a step has a line")
     }
 
     /// The `top` kernels that took longest; `None` on the CPU, which records operators, not kernels.
     pub fn top_kernels(&self, top: usize) -> Option<Table> {
-        let mut frame = Frame::default();
-        frame.add("", KERNELS, self.kernels.len(), |i| Some(&self.kernels[i]));
-        let rows = self.kernels.iter().enumerate().take(top).map(|(i, (kernel, _))| {
+        let rows = self.kernels.iter().take(top).map(|row| {
+            let kernel = &row.0;
             let operator = kernel.operator.clone().unwrap_or_else(|| "–".into());
-            (
-                vec![
-                    ("kernel", kernel.name.clone()),
-                    ("operator", operator),
-                    ("phase", name(kernel.phase).into()),
-                ],
-                i,
-            )
+            let phase = name(kernel.phase).into();
+            (vec![("kernel", kernel.name.clone()), ("operator", operator), ("phase", phase)], row)
         });
-        let Defined { caption, columns, .. } = Defined::named("kernels");
-        if self.on_cpu { None } else { Table::new(caption, rows, &frame, columns) }
+        (!self.on_cpu).then(|| Table::of_rows(&Defined::named("kernels").caption, KERNELS, rows)).flatten()
     }
 }
 
@@ -161,33 +132,28 @@ pub fn profile(
     let traced: Vec<_> =
         measured.filter_map(|(line, row)| Some((*line, *row, trace(folder, &row.key)?))).collect();
     let list = |(line, row, _): &(&Line, &Row, _)| format!("{}: {}", row.key, comparison.title(line));
-    let listed = traced.iter().map(list).collect::<Vec<_>>().join("\n");
+    let listed = traced.iter().map(list).join("\n");
     // Where the recipe lies is known to nobody here.
     let again =
         format!("`runner run` of its recipe, {}.toml, with --trace --force records one", recipe.name());
-    let found: Vec<_> =
-        traced.into_iter().filter(|(_, row, _)| key.is_none_or(|key| row.key == key)).collect();
-    let (line, row, activities) = match (found.len(), key) {
-        (1, _) => found.into_iter().next().expect("there is one"),
-        (0, None) => return Err(miette!(help = again, "no cell of {} was traced", folder.display())),
-        (0, Some(key)) if all.iter().any(|(_, row)| row.key == key) => {
-            return Err(miette!(help = again, "the row {key} has no trace"));
+    let (folder, count) = (folder.display(), traced.len());
+    let found = traced.into_iter().filter(|(_, row, _)| key.is_none_or(|key| row.key == key)).exactly_one();
+    let (line, row, activities) = found.map_err(|_| match key {
+        Some(key) if all.iter().any(|(_, row)| row.key == key) => {
+            miette!(help = again.clone(), "the row {key} has no trace")
         }
-        (0, Some(key)) => {
-            return Err(miette!(
-                help = if listed.is_empty() { again } else { format!("these were traced:\n{listed}") },
-                "no cell of {} has {key} as its newest row",
-                folder.display()
-            ));
+        Some(key) if count > 0 => {
+            miette!(
+                help = format!("these were traced:\n{listed}"),
+                "no cell of {folder} has {key} as its newest row"
+            )
         }
-        (n, _) => {
-            return Err(miette!(
-                help = listed,
-                "{n} cells of {0} were traced: name the row of one, {0}/rows/<key>.json",
-                folder.display()
-            ));
-        }
-    };
+        None if count > 0 => miette!(
+            help = listed,
+            "{count} cells of {folder} were traced: name the row of one, {folder}/rows/<key>.json"
+        ),
+        _ => miette!(help = again.clone(), "no cell of {folder} was traced"),
+    })?;
     let damaged =
         |why: String| miette!(help = again.clone(), "the trace of {} cannot be used: {why}", row.key);
     let profile = StepProfile::new(row, &activities.map_err(&damaged)?)

@@ -3,17 +3,15 @@
 
 mod arrange;
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
 
-use itertools::Itertools;
 use polars::prelude::ChunkQuantile;
 
 use super::columns::{self, Column, Of};
-use super::document::{Defined, Table};
+use super::document::{Defined, Text};
 use super::frame::Frame;
 use super::labels;
-use super::line::Line;
-use crate::keys::Settings;
+use super::prelude::*;
 use crate::recipe::{Recipe, keys};
 use crate::row::Record;
 
@@ -23,8 +21,6 @@ pub const DEVICE_NAME: &str = "device name";
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
 pub struct Comparison<'a> {
     pub recipe: &'a Recipe,
-    /// Every swept key, in the order of the settings.
-    pub swept: Vec<String>,
     /// The swept keys that are sizes, in reading order.
     pub sizes: Vec<String>,
     /// The sizes that shape labels show: enough of them to distinguish the shapes.
@@ -37,8 +33,6 @@ pub struct Comparison<'a> {
     pub lines: Vec<Line<'a>>,
     /// [`columns::CELLS`] and the like, a row a line.
     pub frame: Frame,
-    /// Names of the columns of what crossed the bus, of the phases and directions that any cell has.
-    pub crossings: Vec<String>,
     /// What `runner verify` saved with the rows.
     pub verified: Vec<Record>,
 }
@@ -52,7 +46,7 @@ pub struct CellShape {
     /// The settings of the shape's first cell; sizes are those of a whole step where the comparison's are.
     pub settings: Settings,
     /// The problem: shapes that differ only in a repetition, such as the seed, share one.
-    problem: usize,
+    pub problem: usize,
 }
 
 /// Cells of one method at one problem: one, or one for each repetition, such as a seed.
@@ -68,16 +62,13 @@ impl<'a> Comparison<'a> {
     pub fn size_note(&self) -> Option<String> {
         let keys = &self.label_sizes;
         let of = if self.of_steps { " of a whole step" } else { "" };
+        let one = (self.shapes.len() == 1 && !keys.is_empty()).then(|| &self.shapes[0].label);
         let legend = labels::is_product(keys).then(|| labels::size_legend(keys) + of);
-        let one = match self.shapes.as_slice() {
-            [one] if !keys.is_empty() => Some(one),
-            _ => None,
+        let (sizes, single) = match (one, legend) {
+            (Some(one), Some(legend)) => (Some(format!("sizes of every cell: {one} ({legend})")), None),
+            (Some(one), None) => (None, Some(format!("{one}{of}"))),
+            (None, legend) => (legend.map(|legend| format!("sizes: {legend}")), None),
         };
-        let sizes = match (one, &legend) {
-            (Some(one), Some(legend)) => Some(format!("sizes of every cell: {} ({legend})", one.label)),
-            (_, legend) => legend.as_ref().map(|legend| format!("sizes: {legend}")),
-        };
-        let single = one.filter(|_| legend.is_none()).map(|one| format!("{}{of}", one.label));
         let fixed: Vec<String> = single.into_iter().chain(self.fixed_sizes()).collect();
         let every = (!fixed.is_empty()).then(|| format!("every cell: {}", fixed.join(", ")));
         let note = sizes.into_iter().chain(every).join("; ");
@@ -92,8 +83,8 @@ impl<'a> Comparison<'a> {
             let first = values.next()??;
             values.all(|value| value.as_ref() == Some(&first)).then_some(first)
         };
-        let told = |key: &str| Some(format!("{} {}", labels::size_name(key), value(key)?));
-        ["train.batch_size", "train.seq_len"].into_iter().filter(own).filter_map(told).collect()
+        let text = |key: &str| Some(format!("{} {}", labels::size_name(key), value(key)?));
+        ["train.batch_size", "train.seq_len"].into_iter().filter(own).filter_map(text).collect()
     }
 
     /// Whether all measured cells have a sampler: their steps are not alike.
@@ -112,21 +103,12 @@ impl<'a> Comparison<'a> {
         self.shapes.iter().map(|shape| shape.problem + 1).max().unwrap_or(0)
     }
 
-    /// The problem of a shape.
-    pub fn problem(&self, shape: usize) -> usize {
-        self.shapes[shape].problem
-    }
-
     /// Cells of one method at one problem, in the order of the problems.
     pub fn groups(&self) -> Vec<Group> {
-        let mut groups: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
-        for (i, line) in self.lines.iter().enumerate() {
-            groups.entry((self.problem(line.shape), line.method)).or_default().push(i);
-        }
-        let group = |((problem, method), lines)| Group { problem, method, lines };
-        let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
-        groups.sort_by_key(|group| (group.problem, group.lines[0]));
-        groups
+        let of_line = |&i: &usize| (self.shapes[self.lines[i].shape].problem, self.lines[i].method);
+        let groups = (0..self.lines.len()).into_group_map_by(of_line).into_iter();
+        let groups = groups.map(|((problem, method), lines)| Group { problem, method, lines });
+        groups.sorted_by_key(|group| (group.problem, group.lines[0])).collect()
     }
 
     /// The median of a group's cells.
@@ -163,12 +145,29 @@ impl<'a> Comparison<'a> {
         self.lines[line].baseline == Some(line)
     }
 
+    /// Whether a group has its size's baseline.
+    pub fn is_base(&self, group: &Group) -> bool {
+        group.lines.iter().any(|&line| self.is_baseline(line))
+    }
+
+    /// The groups with a value in a column, by rising value.
+    pub fn ranked<'g>(&self, column: &str, groups: impl IntoIterator<Item = &'g Group>) -> Vec<&'g Group> {
+        let valued = groups.into_iter().filter_map(|group| Some((self.of_group(column, group)?, group)));
+        valued.sorted_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, group)| group).collect()
+    }
+
+    /// The lines with a value in a column, by rising value.
+    pub fn rising(&self, column: &str) -> Vec<usize> {
+        let valued = self.having(column).filter_map(|line| Some((self.frame.get(column, line)?, line)));
+        valued.sorted_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, line)| line).collect()
+    }
+
     pub fn of_method(&self, method: usize) -> impl Iterator<Item = usize> {
         (0..self.lines.len()).filter(move |&i| self.lines[i].method == method)
     }
 
     /// Headings and texts that name a cell: sizes and method, as far as they vary.
-    pub fn naming(&self, line: usize) -> Vec<(&'static str, String)> {
+    pub fn naming(&self, line: usize) -> Vec<Text> {
         let Line { shape, method, .. } = self.lines[line];
         let (shapes, methods) = (self.shapes.len() > 1, self.methods.len() > 1);
         let size = shapes.then(|| ("sizes", self.shapes[shape].label.clone()));
@@ -181,39 +180,12 @@ impl<'a> Comparison<'a> {
         (0..self.lines.len()).filter(move |&i| self.frame.get(name, i).is_some())
     }
 
-    /// A table of `tables.toml`; `None` without a line of it.
-    pub fn table(&self, name: &str) -> Option<Table> {
-        self.table_with(name, |line| self.naming(line))
-    }
-
-    /// A table of `tables.toml` with other texts before a line's numbers. Cells of one shape stand together, also those of
+    /// A table of `tables.toml` with a row for each cell; `None` without one. Cells of one shape stand together, also those of
     /// different tables of the grid.
-    pub fn table_with(
-        &self,
-        name: &str,
-        texts: impl Fn(usize) -> Vec<(&'static str, String)>,
-    ) -> Option<Table> {
-        self.table_by(name, |line| self.lines[line].shape, texts)
-    }
-
-    /// As [`table_with`](Self::table_with), in the order of the cells.
-    pub fn table_in_order(
-        &self,
-        name: &str,
-        texts: impl Fn(usize) -> Vec<(&'static str, String)>,
-    ) -> Option<Table> {
-        self.table_by(name, |line| line, texts)
-    }
-
-    fn table_by(
-        &self,
-        name: &str,
-        order: impl Fn(usize) -> usize,
-        texts: impl Fn(usize) -> Vec<(&'static str, String)>,
-    ) -> Option<Table> {
-        let Defined { of, caption, notes, columns } = Defined::named(name);
-        let told = |column: &str| self.having(column).any(|line| self.frame.says(column, line));
-        let notes = notes.iter().filter(|(columns, _)| columns.split(" and ").all(told));
+    pub fn table(&self, name: &str) -> Option<Table> {
+        let Defined { of, caption, notes, columns, status, in_order } = Defined::named(name);
+        let says = |column: &str| self.having(column).any(|line| self.frame.says(column, line));
+        let notes = notes.iter().filter(|(columns, _)| columns.split(" and ").all(says));
         let caption = [caption].into_iter().chain(notes.map(|(_, note)| note)).join(" ");
         // A graph has no phases, so whole steps are compared.
         let has_backward = self.having("backward_s_median").count() == self.having("step_s_median").count();
@@ -223,24 +195,26 @@ impl<'a> Comparison<'a> {
             name => name,
         };
         let columns: Vec<&str> = columns.iter().map(column).unique().collect();
-        let lines = self.having(of).sorted_by_key(|&line| order(line));
-        Table::new(&caption, lines.map(|line| (texts(line), line)), &self.frame, &columns)
+        let status = *status && self.lines.iter().any(|line| line.status() != Status::Ok.to_string());
+        let texts = |line: usize| {
+            let status = status.then(|| ("status", self.lines[line].status()));
+            (self.naming(line).into_iter().chain(status).collect(), line)
+        };
+        let order = |line: &usize| if *in_order { *line } else { self.lines[*line].shape };
+        let lines = self.having(of).sorted_by_key(order);
+        Table::new(&caption, lines.map(texts), &self.frame, &columns)
     }
 
     /// A table that may have several rows for a line. Each row: the line, texts after its name, and what its columns are
     /// computed from.
-    pub fn table_of<R>(
+    pub fn table_of<T, R: Borrow<T>>(
         &self,
-        caption: &str,
-        columns: &[Column<Of<R>>],
-        rows: impl Iterator<Item = (usize, Vec<(&'static str, String)>, R)>,
+        name: &str,
+        columns: &[Column<Of<T>>],
+        rows: impl Iterator<Item = (usize, Vec<Text>, R)>,
     ) -> Option<Table> {
-        let (texts, rows): (Vec<_>, Vec<R>) =
-            rows.map(|(line, texts, row)| ([self.naming(line), texts].concat(), row)).unzip();
-        let mut frame = Frame::default();
-        frame.add("", columns, rows.len(), |i| Some(&rows[i]));
-        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
-        Table::new(caption, texts.into_iter().zip(0..), &frame, &names)
+        let rows = rows.map(|(line, texts, row)| ([self.naming(line), texts].concat(), row));
+        Table::of_rows(&Defined::named(name).caption, columns, rows)
     }
 
     /// `level 1 at 16×128, hidden size 512`, without the method or the sizes where there is only one.

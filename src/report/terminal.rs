@@ -2,12 +2,10 @@
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
-use itertools::Itertools;
 
-use super::table::Comparison;
+use super::prelude::*;
 use super::{content, document};
 use crate::recipe::Recipe;
-use crate::row::Row;
 
 /// A line below the header and no others: a terminal has few columns.
 const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
@@ -36,7 +34,7 @@ pub fn markdown_table(comparison: &Comparison) -> String {
 }
 
 fn results(comparison: &Comparison) -> document::Table {
-    content::with_status(comparison, "summary").expect("every cell has an estimate")
+    comparison.table("summary").expect("every cell has an estimate")
 }
 
 /// A table for a terminal.
@@ -65,37 +63,31 @@ fn table(content: &document::Table, style: TableStyle, text: fn(&String) -> Stri
 
 /// The meaning of the labels and of a table's columns, and why cells have no numbers.
 fn notes(comparison: &Comparison, header: &[String]) -> Vec<String> {
-    let mut notes = Vec::new();
-    notes.extend(comparison.size_note());
-    let ratio = match comparison.with_samplers() {
+    let lines = || comparison.lines.iter();
+    let mut ratio = "×: ratio to the baseline".to_string();
+    if comparison.with_samplers() {
         // Their steps do unequal work.
-        true => "×: ratio to the baseline, of times for each real token",
-        false => "×: ratio to the baseline",
-    };
-    let several = comparison.lines.iter().any(|line| line.nearest);
-    let ratio = match several {
-        true => format!("{ratio}; of several, the one with the most equal settings"),
-        false => ratio.to_string(),
-    };
+        ratio += ", of times for each real token";
+    }
+    if lines().any(|line| line.nearest) {
+        ratio += "; of several, the one with the most equal settings";
+    }
     let columns = [("×", ratio.as_str()), ("est./peak", "est./peak: estimated over measured peak")];
-    let is_there = |(begin, _): &(&str, &str)| header.iter().any(|heading| heading.starts_with(begin));
-    let columns = columns.iter().filter(|column| is_there(column)).map(|(_, note)| *note).join("; ");
-    notes.extend(Some(columns).filter(|columns| !columns.is_empty()));
-    if comparison.having("eval_perplexity").next().is_some() {
-        notes.push("perplexity: held-out, after the last step".into());
-    }
-    for line in comparison.lines.iter().filter(|line| line.row.is_some() && line.measured().is_none()) {
-        notes.push(format!("{}: {}: {}", comparison.title(line), line.status(), line.reason()));
-    }
-    for line in &comparison.lines {
-        let unsaved = line.rows.iter().flat_map(|row| row.unsaved()).unique();
-        notes.extend(unsaved.map(|why| format!("{}: {why}", comparison.title(line))));
-    }
-    let missing = comparison.lines.iter().filter(|line| line.row.is_none()).count();
-    if missing > 0 {
-        notes.push(format!("{missing} of {} cells have not run", comparison.lines.len()));
-    }
-    notes
+    let is_there = |(begin, _): &&(&str, &str)| header.iter().any(|heading| heading.starts_with(begin));
+    let columns = columns.iter().filter(is_there).map(|(_, note)| *note).join("; ");
+    let perplexity = comparison.having("eval_perplexity").next();
+    let perplexity = perplexity.map(|_| "perplexity: held-out, after the last step".to_string());
+    let lost = lines().filter(|line| line.row.is_some() && line.measured().is_none());
+    let lost = lost.map(|line| format!("{}: {}: {}", comparison.title(line), line.status(), line.reason()));
+    let unsaved = lines().flat_map(|line| {
+        let why = line.rows.iter().flat_map(|row| row.unsaved()).unique();
+        why.map(|why| format!("{}: {why}", comparison.title(line)))
+    });
+    let missing = lines().filter(|line| line.row.is_none()).count();
+    let missing = (missing > 0).then(|| format!("{missing} of {} cells have not run", lines().count()));
+    let columns = Some(columns).filter(|columns| !columns.is_empty());
+    let notes = comparison.size_note().into_iter().chain(columns).chain(perplexity);
+    notes.chain(lost).chain(unsaved).chain(missing).collect()
 }
 
 /// Text without markup in Markdown.

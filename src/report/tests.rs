@@ -190,19 +190,14 @@ fn a_table_of_200_columns_is_cut_where_a_page_ends() {
         texts: 3,
         left_out: 0,
     };
-    let document = Document {
-        title: "Wide".into(),
-        date: String::new(),
-        measured: String::new(),
-        elements: vec![Element::Table(table())],
-        details: Vec::new(),
-    };
+    let elements = vec![Element::Table(table())];
+    let document = Document { title: "Wide".into(), elements, ..Document::default() };
     let html = typeset::html(&document).expect("HTML");
     assert!(html.contains("column 199") && html.contains("second 199"));
     let pdf = typeset::pdf(document).expect("a PDF");
     assert!(pdf.starts_with(b"%PDF") && pdf.len() < 200_000, "{} bytes", pdf.len());
     // The header stands twice: for the first page and for the others.
-    assert_eq!(latex::tables([("wide", &table())]).matches(" & ").count(), 4 * 199);
+    assert_eq!(latex::tables(&[("wide", table())]).matches(" & ").count(), 4 * 199);
 }
 
 /// What is left out last came last, its bare heading goes along, and no page has a table of a thousand rows.
@@ -219,13 +214,7 @@ fn a_long_document_is_cut_from_its_end_and_long_tables_end() {
     elements.extend(["a", "b", "c", "d"].map(figure));
     elements.push(Element::heading("What the device did"));
     elements.extend([figure("timeline"), Element::heading("Limits"), Element::paragraph("One machine.")]);
-    let mut document = Document {
-        title: "Long".into(),
-        date: String::new(),
-        measured: String::new(),
-        elements,
-        details: Vec::new(),
-    };
+    let mut document = Document { title: "Long".into(), elements, ..Document::default() };
     document.shorten(150);
     assert!(document.leave_out(1));
     let [_, _, Element::Table(table), .., Element::Heading { text }, Element::Paragraph { .. }] =

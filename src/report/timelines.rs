@@ -1,21 +1,16 @@
 //! [`Timelines`]: the traces of a recipe's cells in numbers, and one picture of naive offload above overlap.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::charts;
-use super::columns::{TRACES, Traced};
-use super::document::{Chart, Element};
+use super::columns::TRACES;
+use super::prelude::*;
 use super::profile::StepProfile;
-use super::table::Comparison;
 use crate::common::text::and;
-use crate::keys::Settings;
 use crate::measure::trace::{self, Activity, Summary, read_chrome_trace};
-use crate::row::Row;
-
-/// What a trace of one of several ranks is of.
-const OF_RANK: &str = " Of several ranks the trace is that of rank 0.";
 
 /// What stands below the picture.
 const COMPARED: &str =
@@ -37,7 +32,7 @@ pub struct Timelines {
 struct TracedCell {
     /// Index into [`Comparison::lines`].
     line: usize,
-    summary: Summary,
+    summary: Arc<Summary>,
     profile: StepProfile,
 }
 
@@ -65,17 +60,24 @@ impl Timelines {
                 continue;
             };
             let device = row.environment.device.id.as_str();
+            let file = trace::path(Path::new(""), &row.key).display().to_string();
             let Some(trace) = trace(folder, &row.key) else {
-                missing.push((device, trace::path(Path::new(""), &row.key).display().to_string()));
+                missing.push((device, file));
                 continue;
             };
             traced_devices.insert(device);
-            match trace.and_then(|activities| timelines.add(i, row, &activities).map(|()| activities)) {
-                Ok(activities) if MOVING.contains(&line.setting(STRATEGY)) => moving.push((i, activities)),
-                Ok(_) => {}
+            let found = trace.and_then(|activities| {
+                let parts = Summary::new(&activities).zip(StepProfile::new(row, &activities));
+                let (summary, profile) = parts.ok_or("it holds no kernels and no copies")?;
+                Ok((activities, TracedCell { line: i, summary: Arc::new(summary), profile }))
+            });
+            match found {
+                Ok((activities, traced)) => {
+                    timelines.traced.push(traced);
+                    moving.extend(MOVING.contains(&line.setting(STRATEGY)).then_some((i, activities)));
+                }
                 Err(why) => timelines.problems.push(format!(
-                    "The trace {} of {} cannot be used: {why}. Run the cell again with --trace and --force.",
-                    trace::path(Path::new(""), &row.key).display(),
+                    "The trace {file} of {} cannot be used: {why}. Run the cell again with --trace and --force.",
                     comparison.title(line)
                 )),
             }
@@ -83,49 +85,29 @@ impl Timelines {
         timelines.compared = strategies(comparison, &moving)?;
         // Without any trace none was asked for, or the device has none.
         missing.retain(|(device, _)| traced_devices.contains(device));
-        let missing: Vec<String> = missing.into_iter().map(|(_, file)| file).collect();
         if !missing.is_empty() {
+            let are = if missing.len() == 1 { "is" } else { "are" };
             timelines.problems.push(format!(
-                "Some measured cells have no trace: {} missing. Run these cells again with --trace and --force.",
-                match missing.as_slice() {
-                    [one] => format!("{one} is"),
-                    several => format!("{} are", and(several)),
-                }
+                "Some measured cells have no trace: {} {are} missing. Run these cells again with --trace and --force.",
+                and(missing.into_iter().map(|(_, file)| file))
             ));
         }
         Ok(timelines)
     }
 
-    fn add(&mut self, i: usize, row: &Row, activities: &[Activity]) -> Result<(), String> {
-        let (summary, profile) = Summary::new(activities)
-            .zip(StepProfile::new(row, activities))
-            .ok_or("it holds no kernels and no copies")?;
-        self.traced.push(TracedCell { line: i, summary, profile });
-        Ok(())
-    }
-
-    /// Adds the times of kernels to the lines that were traced, and [`TRACES`].
+    /// Adds the traces to their lines, and [`TRACES`].
     pub fn add_to(&self, comparison: &mut Comparison) {
         for TracedCell { line, summary, .. } in &self.traced {
-            comparison.lines[*line].kernels = Some(summary.kernel_seconds());
+            comparison.lines[*line].trace = Some(Arc::clone(summary));
         }
-        let numbers = |cell: &TracedCell| {
-            let busy = comparison.lines[cell.line].busy().unwrap_or(cell.summary.busy_share());
-            let update = cell.profile.of_update();
-            (cell.line, Traced { summary: cell.summary.clone(), busy, update })
-        };
-        let traced: HashMap<usize, Traced> = self.traced.iter().map(numbers).collect();
-        comparison.frame.add("", TRACES, comparison.lines.len(), |line| traced.get(&line));
+        comparison.frame.add_cells(TRACES, &comparison.lines);
     }
 
     /// Naive offload above overlap, and what to see there. It comes first: a document that is too long leaves out what comes
     /// last.
     pub fn take_compared(&mut self) -> Vec<Element> {
-        let compared = self.compared.take();
-        compared
-            .into_iter()
-            .flat_map(|chart| [Element::Figure(chart), Element::paragraph(COMPARED)])
-            .collect()
+        let chart = self.compared.take().into_iter();
+        chart.flat_map(|chart| [Element::Figure(chart), Element::paragraph(COMPARED)]).collect()
     }
 }
 
@@ -138,11 +120,8 @@ const MOVING: [&str; 2] = ["naive", "overlap"];
 fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> miette::Result<Option<Chart>> {
     let line = |i: usize| &comparison.lines[i];
     let step = |i: usize| comparison.frame.get("step_s_median", i).unwrap_or(f64::INFINITY);
-    let others = |i: usize| -> Settings {
-        let of_strategy = |key: &str| [STRATEGY, "offload.buffers"].contains(&key);
-        let settings = line(i).settings.iter().filter(|(key, _)| !of_strategy(key));
-        settings.map(|(key, value)| (key.clone(), value.clone())).collect()
-    };
+    let is_other = |key: &str| ![STRATEGY, "offload.buffers"].contains(&key);
+    let others = |i: usize| line(i).settings.iter().filter(|(key, _)| is_other(key)).collect_vec();
     let fastest = |strategy: &str, fits: &dyn Fn(usize) -> bool| {
         let those = moving.iter().filter(|(i, _)| line(*i).setting(STRATEGY) == strategy && fits(*i));
         those.min_by(|(a, _), (b, _)| step(*a).total_cmp(&step(*b)))
@@ -152,13 +131,12 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
         let overlap = fastest(MOVING[1], &|i| others(i) == others(naive.0))?;
         Some((shape, [naive, overlap]))
     };
-    let pairs = (0..comparison.shapes.len()).filter_map(pair);
     let work = |i: usize| line(i).row.map_or(0.0, |row| row.flops.forward);
-    let Some((shape, pair)) = pairs.max_by(|(_, [a, _]), (_, [b, _])| work(a.0).total_cmp(&work(b.0))) else {
-        return Ok(None);
-    };
-    let cells =
-        pair.map(|(i, activities)| (comparison.methods[line(*i).method].clone(), activities.as_slice()));
+    let pairs = (0..comparison.shapes.len()).filter_map(pair);
+    let most = pairs.max_by(|(_, [a, _]), (_, [b, _])| work(a.0).total_cmp(&work(b.0)));
+    let Some((shape, pair)) = most else { return Ok(None) };
+    let method = |i: usize| comparison.methods[line(i).method].clone();
+    let cells = pair.map(|(i, activities)| (method(*i), activities.as_slice()));
     let title = format!("Copies before computation and behind it, at {}", comparison.shapes[shape].name);
     charts::compared("strategies", &title, &cells)
 }
@@ -167,27 +145,25 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
 pub fn elements(comparison: &Comparison, timelines: Timelines) -> (Vec<Element>, Vec<Element>) {
     let (mut out, mut details) = (Vec::new(), Vec::new());
     if let Some(mut table) = comparison.table("traces") {
-        let cells = || timelines.traced.iter().map(|traced| comparison.lines[traced.line].cell);
-        if cells().any(|cell| cell.train.graph) {
+        let mut cells = timelines.traced.iter().map(|traced| comparison.lines[traced.line].cell);
+        if cells.clone().any(|cell| cell.train.graph) {
             table.caption.push_str(" The steps of graphs were launched kernel by kernel, not as graphs.");
         }
-        if !cells().all(|cell| cell.parallel.is_alone()) {
-            table.caption.push_str(OF_RANK);
+        if !cells.all(|cell| cell.parallel.is_alone()) {
+            table.caption.push_str(" Of several ranks the trace is that of rank 0.");
         }
         out.push(Element::Table(table));
         for TracedCell { line, profile, .. } in &timelines.traced {
             let name = comparison.title(&comparison.lines[*line]);
-            details.push(Element::Table(profile.table(&name)));
-            details.extend(profile.top_kernels(TOP_KERNELS).map(Element::Table));
+            details.push(Some(profile.table(&name)));
+            details.push(profile.top_kernels(TOP_KERNELS));
         }
     }
     out.extend(timelines.problems.into_iter().map(Element::paragraph));
-    for (elements, heading) in [(&mut out, "What the device did"), (&mut details, "Operators and kernels")] {
-        if !elements.is_empty() {
-            elements.insert(0, Element::heading(heading));
-        }
+    if !out.is_empty() {
+        out.insert(0, Element::heading("What the device did"));
     }
-    (out, details)
+    (out, Element::section("Operators and kernels", details))
 }
 
 #[cfg(test)]

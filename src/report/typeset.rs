@@ -1,8 +1,10 @@
 //! The document as HTML and as PDF, set by Typst. Its text reaches the templates as data (`report.json`), so nothing that a user
 //! writes becomes markup.
 
+use std::ops::Deref;
 use std::sync::LazyLock;
 
+use itertools::Itertools;
 use miette::{IntoDiagnostic, WrapErr, miette};
 use typst::diag::{FileError, FileResult, SourceDiagnostic};
 use typst::foundations::{Bytes, Datetime, Duration, Smart};
@@ -26,20 +28,17 @@ use crate::common::text::printable;
 pub fn html(document: &Document) -> miette::Result<String> {
     let style = include_bytes!("report.css").to_vec();
     let world = ReportWorld::of(document, include_str!("html.typ"), vec![("report.css", style)])?;
-    let page: HtmlDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
-    let html = typst_html::html(&page, &HtmlOptions { pretty: true }).map_err(|errors| failed(&errors))?;
+    let page: HtmlDocument = typst::compile(&world).output.map_err(failed)?;
+    let html = typst_html::html(&page, &HtmlOptions { pretty: true }).map_err(failed)?;
     // Typst would escape a script's text.
-    let html = html.replace(
-        "<report-script></report-script>",
-        concat!("<script>\n", include_str!("report.js"), "</script>"),
-    );
-    let charts = document.elements.iter().chain(&document.details).filter_map(|element| match element {
-        Element::Figure(chart) => Some(chart),
-        _ => None,
-    });
-    Ok(charts.fold(html, |html, chart| {
-        html.replace(&format!("<chart-svg name=\"{}\"></chart-svg>", chart.name), &chart.svg)
-    }))
+    let script = concat!("<script>\n", include_str!("report.js"), "</script>");
+    let mut html = html.replace("<report-script></report-script>", script);
+    for element in document.elements.iter().chain(&document.details) {
+        if let Element::Figure(Chart { name, svg, .. }) = element {
+            html = html.replace(&format!("<chart-svg name=\"{name}\"></chart-svg>"), svg);
+        }
+    }
+    Ok(html)
 }
 
 /// A chart as a page of its size, for LaTeX; the same chart gives the same bytes.
@@ -50,9 +49,9 @@ pub fn chart_pdf(chart: &Chart) -> miette::Result<Vec<u8>> {
     const PAGE: &str = "#set page(width: auto, height: auto, margin: 0pt)\n\
                         #image(read(\"chart.svg\", encoding: none), format: \"svg\")";
     let world = ReportWorld::new(PAGE, vec![("chart.svg", printable(&chart.svg).into_bytes())])?;
-    let page: PagedDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
+    let page: PagedDocument = typst::compile(&world).output.map_err(failed)?;
     let options = PdfOptions { ident: Smart::Custom(chart.svg.clone()), ..PdfOptions::default() };
-    typst_pdf::pdf(&page, &options).map_err(|errors| failed(&errors))
+    typst_pdf::pdf(&page, &options).map_err(failed)
 }
 
 /// The PDF is no longer than this, as far as figures and tables can go.
@@ -82,17 +81,16 @@ pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
     // "tags weren't properly closed", https://github.com/typst/typst/issues/8487 and 8776. Their pages are right.
     typst_pdf::pdf(&pages, &options)
         .or_else(|_| typst_pdf::pdf(&pages, &PdfOptions { tagged: false, ..options }))
-        .map_err(|errors| failed(&errors))
+        .map_err(failed)
 }
 
 fn set(document: &Document) -> miette::Result<PagedDocument> {
     let world = ReportWorld::of(document, include_str!("pdf.typ"), Vec::new())?;
-    typst::compile(&world).output.map_err(|errors| failed(&errors))
+    typst::compile(&world).output.map_err(failed)
 }
 
-fn failed(errors: &[SourceDiagnostic]) -> miette::Report {
-    let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
-    miette!("cannot set the report: {}", messages.join("; "))
+fn failed(errors: impl Deref<Target = [SourceDiagnostic]>) -> miette::Report {
+    miette!("cannot set the report: {}", errors.iter().map(|error| &error.message).join("; "))
 }
 
 /// `2026-11-21T07:30:00Z`

@@ -28,7 +28,6 @@ fn a_question_and_its_answer_stand_above_every_figure() {
     };
     let document = Document {
         title: "Levels".into(),
-        date: String::new(),
         measured: "A device".into(),
         elements: vec![
             Element::paragraph("Questioned?"),
@@ -38,7 +37,7 @@ fn a_question_and_its_answer_stand_above_every_figure() {
             Element::Appendix,
             figure(),
         ],
-        details: Vec::new(),
+        ..Document::default()
     };
     let pages = set(&document).expect("a document");
     let mut found = Vec::new();
@@ -100,7 +99,7 @@ fn no_text_of_a_table_stands_over_another() {
         let words: Vec<String> = table.header.iter().flat_map(|of| of.split(' ')).map(String::from).collect();
         let elements = vec![Element::heading("All methods"), Element::Table(table)];
         let (title, measured) = ("Levels".into(), "A device".into());
-        let document = Document { title, date: String::new(), measured, elements, details: Vec::new() };
+        let document = Document { title, measured, elements, ..Document::default() };
         let pages = set(&document).expect("a document");
         let mut found = Vec::new();
         texts(&pages.pages()[0].frame, [0.0; 2], &mut found);

@@ -5,11 +5,9 @@ mod class;
 
 use std::collections::BTreeMap;
 
-use itertools::Itertools;
-
 use super::interval::Ratio;
 use super::outcome;
-use super::table::{Comparison, Group};
+use super::prelude::*;
 use crate::common::Bytes;
 use crate::common::text::sentence;
 use class::{Class, Rival};
@@ -21,7 +19,7 @@ pub struct Verdict<'c> {
     comparison: &'c Comparison<'c>,
     /// Measured cells of one method, by problem.
     groups: BTreeMap<usize, Vec<Group>>,
-    problem: usize,
+    pub problem: usize,
     classes: Vec<Class<'c>>,
 }
 
@@ -29,10 +27,9 @@ impl<'c> Verdict<'c> {
     /// `None` where nothing was measured.
     pub fn new(comparison: &'c Comparison<'c>) -> Option<Self> {
         let is_measured = |group: &Group| comparison.of_group("step_s_median", group).is_some();
-        let mut groups: BTreeMap<usize, Vec<Group>> = BTreeMap::new();
-        for group in comparison.groups().into_iter().filter(is_measured) {
-            groups.entry(group.problem).or_default().push(group);
-        }
+        let measured = comparison.groups().into_iter().filter(is_measured);
+        let groups: BTreeMap<usize, Vec<Group>> =
+            measured.into_group_map_by(|group| group.problem).into_iter().collect();
         // Where methods are compared, if there is such a size.
         let compared = groups.values().filter(|of| !Class::all(comparison, of).is_empty()).collect_vec();
         let all = groups.values().collect_vec();
@@ -45,20 +42,16 @@ impl<'c> Verdict<'c> {
     pub fn sentences(&self) -> Vec<String> {
         let mut out = outcome::sentences(self.comparison, &self.of_problem().collect_vec());
         if self.comparison.recipe.report.ladder.is_empty() && !self.comparison.compares_samplers() {
-            out.extend(match self.classes.as_slice() {
-                [] => self.alone(),
+            let more = match self.classes.as_slice() {
+                [] => self.alone().into_iter().collect(),
                 [class] => self.of_class(class),
                 classes if classes.len() < MOST => self.in_short(classes),
                 _ => self.ends(),
-            });
+            };
+            out.extend(more);
         }
         out.truncate(MOST);
         out.into_iter().map(|text| marked_once(&sentence(&text))).collect()
-    }
-
-    /// The compared size.
-    pub fn problem(&self) -> usize {
-        self.problem
     }
 
     /// Measured methods at the compared size.
@@ -87,54 +80,36 @@ impl<'c> Verdict<'c> {
 
     /// The cost of the least memory, what saves some at no or little cost, and which to take or what other sizes show.
     fn of_class(&self, class: &Class) -> Vec<String> {
-        let at = self.at();
-        let told = class.told();
-        let mut out: Vec<String> =
-            told.iter().enumerate().map(|(place, rival)| class.text(rival, place == 0)).collect();
-        if let Some(first) = out.first_mut() {
-            *first = format!("{at}{first}");
-        }
         let take = class.take(self.limit());
         // Where a method is recommended, other sizes matter if it pays at some of them alone.
-        let sizes = told.iter().filter_map(|rival| self.over_sizes(class, rival));
+        let sizes = class.mentioned().into_iter().filter_map(|rival| self.over_sizes(class, rival));
         let sizes = sizes.filter(|(_, pays)| take.is_none() || *pays).map(|(text, _)| text).collect_vec();
         let last = take.into_iter().chain(sizes).join("; ");
+        let mut out = class.texts(MOST);
         out.extend((!last.is_empty()).then_some(last));
+        out[0].insert_str(0, &self.at());
         out.into_iter().map(|text| format!("{text}.")).collect()
     }
 
     /// One sentence for each of two baselines, and as many methods in all as an answer has sentences.
     fn in_short(&self, classes: &[Class]) -> Vec<String> {
         let sentence = |(place, class): (usize, &Class)| {
-            let at = if place == 0 { self.at() } else { String::new() };
-            let methods = if place == 0 { MOST - 1 } else { 1 };
-            let texts = class.told().into_iter().take(methods).enumerate();
-            let texts = texts.map(|(place, rival)| class.text(rival, place == 0)).join("; ");
-            format!("{at}{}{texts}.", class.name(classes))
+            let (at, methods) = if place == 0 { (self.at(), MOST - 1) } else { (String::new(), 1) };
+            format!("{at}{}{}.", class.name(classes), class.texts(methods).join("; "))
         };
         classes.iter().enumerate().map(sentence).collect()
     }
 
     /// The fastest method and the one with the least memory, where more baselines than sentences would be named.
     fn ends(&self) -> Vec<String> {
-        let comparison = self.comparison;
-        let name = |group: &Group| comparison.said(group.method);
-        let count = self.of_problem().count();
-        let fastest = self.least("step_s_median").map(|group| {
-            let (at, rate, memory) = (self.at(), self.rate(group), memory(comparison, group));
-            format!("{at}of {count} ways {} is the fastest: {rate} in {memory}.", name(group))
-        });
-        let smallest = self.least("live_peak_bytes").map(|group| {
-            let (rate, memory) = (self.rate(group), memory(comparison, group));
-            format!("{} needs the least memory: {memory}, at {rate}.", name(group))
-        });
-        fastest.into_iter().chain(smallest).collect()
-    }
-
-    /// The method with the least of a column, at the compared size.
-    fn least(&self, column: &str) -> Option<&Group> {
-        let number = |group: &Group| self.comparison.of_group(column, group).unwrap_or(f64::INFINITY);
-        self.of_problem().min_by(|a, b| number(a).total_cmp(&number(b)))
+        let least = |column: &str| {
+            let group = self.comparison.ranked(column, self.of_problem())[0];
+            (self.comparison.said(group.method), self.rate(group), memory(self.comparison, group))
+        };
+        let ((fastest, rate, memory), count) = (least("step_s_median"), self.of_problem().count());
+        let fastest = format!("{}of {count} ways {fastest} is the fastest: {rate} in {memory}.", self.at());
+        let (smallest, rate, memory) = least("live_peak_bytes");
+        vec![fastest, format!("{smallest} needs the least memory: {memory}, at {rate}.")]
     }
 
     /// `204,800 tokens/s (1 process)`, of what is no language model `20.0 ms a step`.
@@ -151,17 +126,17 @@ impl<'c> Verdict<'c> {
     }
 
     /// The rate and memory of each size, where there is no choice of methods.
-    fn alone(&self) -> Vec<String> {
+    fn alone(&self) -> Option<String> {
         let of_group = |group: &Group| {
             let written = |column: &str| self.comparison.written_of_group(column, group);
             let memory = memory(self.comparison, group);
-            let tokens =
-                written("tokens_per_second").map_or(String::new(), |rate| format!("{rate} tokens/s, "));
-            let (name, step) = (self.comparison.name_of_group(group), written("step_s_median")?);
-            Some(format!("{name}: {tokens}{step} a step, {memory}"))
+            let tokens = written("tokens_per_second").map(|rate| format!("{rate} tokens/s"));
+            let step = format!("{} a step", written("step_s_median")?);
+            let numbers = tokens.into_iter().chain([step, memory]).join(", ");
+            Some(format!("{}: {numbers}", self.comparison.name_of_group(group)))
         };
         let text = self.groups.values().flatten().filter_map(of_group).take(MOST).join("; ");
-        if text.is_empty() { Vec::new() } else { vec![format!("{text}.")] }
+        (!text.is_empty()).then(|| format!("{text}."))
     }
 
     /// The memory limit that all cells of the size have: memory below it is free.
@@ -174,32 +149,27 @@ impl<'c> Verdict<'c> {
     /// it is shorter; whether there is such a size.
     fn over_sizes(&self, class: &Class, rival: &Rival) -> Option<(String, bool)> {
         let comparison = self.comparison;
-        let mut ratios = self.groups.iter().filter_map(|(&problem, groups)| {
+        let ratios = self.groups.iter().filter_map(|(&problem, groups)| {
             let find = |method: usize| groups.iter().find(|of| of.method == method);
             let (own, base) = (find(rival.group.method)?, find(class.base.method)?);
-            Some((work(comparison, own), problem, Ratio::of_times(comparison, own, base)?))
+            let ratio = Ratio::of_times(comparison, own, base)?;
+            Some((work(comparison, own), ratio, comparison.problem_label(problem)))
         });
-        let mut ratios: Vec<(f64, usize, Ratio)> = ratios.by_ref().collect();
-        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let by_ratio = |a: &&(f64, usize, Ratio), b: &&(f64, usize, Ratio)| a.2.value.total_cmp(&b.2.value);
-        let (least, most) = (ratios.iter().min_by(by_ratio)?, ratios.iter().max_by(by_ratio)?);
-        let name = comparison.said(rival.group.method);
-        let label = |problem: usize| comparison.problem_label(problem);
-        if ratios.len() < 2 || label(least.1).is_empty() {
+        let ratios = ratios.sorted_by(|a, b| a.0.total_cmp(&b.0)).collect_vec();
+        let ends = ratios.iter().minmax_by(|a, b| a.1.value.total_cmp(&b.1.value));
+        let ((_, least, at_least), (_, most, at_most)) = ends.into_option()?;
+        if ratios.len() < 2 || at_least.is_empty() {
             return None;
         }
-        let pays = ratios
-            .iter()
-            .position(|(.., ratio)| ratio.is_shorter())
-            .filter(|&first| first > 0 && ratios[first..].iter().all(|(.., ratio)| ratio.is_shorter()));
-        let pays = pays.map(|first| format!(", and less time from {} on", label(ratios[first].1)));
+        let shorter = ratios.iter().map(|(_, ratio, _)| ratio.is_shorter()).collect_vec();
+        let first = shorter.iter().position(|shorter| *shorter).filter(|&first| first > 0);
+        let first = first.filter(|&first| shorter[first..].iter().all(|shorter| *shorter));
+        let pays = first.map(|first| format!(", and less time from {} on", ratios[first].2));
         let text = format!(
-            "over {} sizes {name} takes {} at {} to {} at {}{}",
+            "over {} sizes {} takes {least} at {at_least} to {} at {at_most}{}",
             ratios.len(),
-            least.2,
-            label(least.1),
-            most.2.times("as long"),
-            label(most.1),
+            comparison.said(rival.group.method),
+            most.times("as long"),
             pays.as_deref().unwrap_or_default()
         );
         Some((text, pays.is_some()))

@@ -38,18 +38,45 @@ pub struct Line {
 
 /// The lines of an account that have bytes.
 pub fn lines(cell: &Cell, account: &Account) -> Vec<Line> {
-    let stored = cell.precision.stored_bytes();
-    let mut lines = Vec::new();
-    let mut add = |class, what: &str, formula: String, bytes: u64| {
-        if bytes > 0 {
-            lines.push(Line { class, what: what.into(), formula, bytes });
-        }
-    };
-    let of = |bytes: u64, each: u64| match bytes.is_multiple_of(each) {
+    let optimizer = cell.settings().get("train.optimizer.kind").map_or(String::new(), value);
+    let state = format!("state of {optimizer}");
+    let context = cell.device_id().context_bytes();
+    let all = [
+        weights(cell, account),
+        vec![line(Class::Optimizer, &state, of_trained(cell, account.state), account.state)],
+        activations(cell, account),
+        workspace(cell, account),
+        vec![line(
+            Class::Context,
+            "the driver's context and kernels",
+            "as measured on an H200".into(),
+            context,
+        )],
+        on_host(cell, account, &state),
+    ];
+    all.into_iter().flatten().filter(|line| line.bytes > 0).collect()
+}
+
+fn line(class: Class, what: &str, formula: String, bytes: u64) -> Line {
+    Line { class, what: what.into(), formula, bytes }
+}
+
+/// `1,000 x 4 B`
+fn numbers(bytes: u64, each: u64) -> String {
+    match bytes.is_multiple_of(each) {
         true => format!("{} x {each} B", grouped(bytes / each)),
         false => "in several types".into(),
-    };
-    let compute = cell.precision.compute.into_str();
+    }
+}
+
+/// Bytes by the number of trained parameters.
+fn of_trained(cell: &Cell, bytes: u64) -> String {
+    let trained = cell.operators().trained();
+    format!("{} x {} B", grouped(trained), significant(bytes as f64 / trained.max(1) as f64))
+}
+
+fn weights(cell: &Cell, account: &Account) -> Vec<Line> {
+    let (stored, compute) = (cell.precision.stored_bytes(), cell.precision.compute.into_str());
     let parameters = match (cell.precision.autocast, stored) {
         (true, _) => "parameters, the master copy in fp32".to_string(),
         (false, _) if cell.train.optimizer.keeps_remainders() => {
@@ -58,56 +85,57 @@ pub fn lines(cell: &Cell, account: &Account) -> Vec<Line> {
         (false, 4) => "parameters in fp32".into(),
         (false, _) => format!("parameters in {compute}, no master copy on the device"),
     };
-    add(Class::Weights, &parameters, of(account.parameters, stored), account.parameters);
     let casts = format!("their copies in {compute}, for all micro-batches");
-    add(Class::Weights, &casts, of(account.casts, cell.precision.compute.bytes()), account.casts);
-
+    let of_casts = numbers(account.casts, cell.precision.compute.bytes());
     let gradients = account.highest.gradients;
-    add(Class::Gradients, "gradients at the highest moment", of(gradients, stored), gradients);
+    vec![
+        line(Class::Weights, &parameters, numbers(account.parameters, stored), account.parameters),
+        line(Class::Weights, &casts, of_casts, account.casts),
+        line(Class::Gradients, "gradients at the highest moment", numbers(gradients, stored), gradients),
+    ]
+}
 
-    let trained = cell.operators().trained();
-    let of_trained = |bytes: u64| {
-        format!("{} x {} B", grouped(trained), significant(bytes as f64 / trained.max(1) as f64))
-    };
-    let optimizer = cell.settings().get("train.optimizer.kind").map_or(String::new(), value);
-    let state = format!("state of {optimizer}");
-    add(Class::Optimizer, &state, of_trained(account.state), account.state);
-
+fn activations(cell: &Cell, account: &Account) -> Vec<Line> {
     let unit = Unit::of(cell);
-    for (keeper, bytes) in account.highest.by.iter() {
+    let kept = account.highest.by.iter().map(|(keeper, bytes)| {
         let name = keeper.map_or("inputs of what is computed again", |name| name.into_str());
-        add(Class::Activations, name, unit.formula(bytes), bytes);
-    }
-    let unnamed = account.highest.kept - account.highest.by.total();
-    add(Class::Activations, "other", unit.formula(unnamed), unnamed);
+        (name, bytes)
+    });
+    let other = account.highest.kept - account.highest.by.total();
+    let all = kept.chain([("other", other)]);
+    all.map(|(name, bytes)| line(Class::Activations, name, unit.formula(bytes), bytes)).collect()
+}
 
-    let standing = account.standing;
+fn workspace(cell: &Cell, account: &Account) -> Vec<Line> {
+    let (standing, stored, unit) = (account.standing, cell.precision.stored_bytes(), Unit::of(cell));
     let steps = cell.train.accumulation_steps + cell.eval.map_or(0, |eval| eval.batches);
     let batches = format!("{steps} x {} B", grouped(standing.batches / steps as u64));
-    add(Class::Workspace, "batches", batches, standing.batches);
-    add(Class::Workspace, "tables", "sines and cosines of positions".into(), standing.tables);
     let slots = standing.slots;
-    for (what, bytes) in
-        [("weights", slots.weights), ("gradients", slots.gradients), ("inputs", slots.inputs)]
-    {
-        let each = if what == "inputs" { unit.formula(bytes) } else { of(bytes, stored) };
-        add(Class::Workspace, &format!("slots of blocks' {what}"), each, bytes);
-    }
     let phase = account.phase.map_or("a step", |phase| phase.into_str());
     let temporaries = format!("of the operator that runs, in {phase}");
-    add(Class::Workspace, "temporaries", temporaries, account.temporaries());
+    let all = [
+        ("batches", batches, standing.batches),
+        ("tables", "sines and cosines of positions".into(), standing.tables),
+        ("slots of blocks' weights", numbers(slots.weights, stored), slots.weights),
+        ("slots of blocks' gradients", numbers(slots.gradients, stored), slots.gradients),
+        ("slots of blocks' inputs", unit.formula(slots.inputs), slots.inputs),
+        ("temporaries", temporaries, account.temporaries()),
+    ];
+    all.map(|(what, formula, bytes)| line(Class::Workspace, what, formula, bytes)).into()
+}
 
-    let context = cell.device_id().context_bytes();
-    add(Class::Context, "the driver's context and kernels", "as measured on an H200".into(), context);
-
-    let host = account.host;
-    add(Class::PageLocked, "buffers of blocks", of(host.blocks, stored), host.blocks);
-    add(Class::PageLocked, "inputs of blocks", unit.formula(host.inputs), host.inputs);
-    add(Class::PageLocked, "buffers of other parameters", of(host.crossing, stored), host.crossing);
-    add(Class::Host, "master copy in fp32", of(host.masters, 4), host.masters);
-    add(Class::Host, &state, of_trained(host.state), host.state);
-    add(Class::Disk, &format!("master copy and {state}"), of_trained(host.disk), host.disk);
-    lines
+fn on_host(cell: &Cell, account: &Account, state: &str) -> Vec<Line> {
+    let (host, stored) = (account.host, cell.precision.stored_bytes());
+    let inputs = Unit::of(cell).formula(host.inputs);
+    let locked = Class::PageLocked;
+    vec![
+        line(locked, "buffers of blocks", numbers(host.blocks, stored), host.blocks),
+        line(locked, "inputs of blocks", inputs, host.inputs),
+        line(locked, "buffers of other parameters", numbers(host.crossing, stored), host.crossing),
+        line(Class::Host, "master copy in fp32", numbers(host.masters, 4), host.masters),
+        line(Class::Host, state, of_trained(cell, host.state), host.state),
+        line(Class::Disk, &format!("master copy and {state}"), of_trained(cell, host.disk), host.disk),
+    ]
 }
 
 /// h · t · L numbers in the compute type, by which activations are counted: columns of the residual stream, tokens of a

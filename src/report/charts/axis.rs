@@ -42,15 +42,12 @@ impl Scale {
     /// 1, 2 and 5 of each decade, or the decades alone where those are too many.
     fn log_ticks(&self, count: usize) -> Vec<f64> {
         let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
-        let of = |steps: &[f64]| -> Vec<f64> {
-            decades
-                .clone()
-                .flat_map(|decade| steps.iter().map(move |s| s * 10f64.powi(decade)))
-                .filter(|v| *v >= self.low * 0.999 && *v <= self.high * 1.001)
-                .collect()
+        let ticks = |steps: &[f64]| -> Vec<f64> {
+            let all = decades.clone().flat_map(|decade| steps.iter().map(move |s| s * 10f64.powi(decade)));
+            all.filter(|v| *v >= self.low * 0.999 && *v <= self.high * 1.001).collect()
         };
-        let fine = of(&[1.0, 2.0, 5.0]);
-        if fine.len() <= count + 2 { fine } else { of(&[1.0]) }
+        let fine = ticks(&[1.0, 2.0, 5.0]);
+        if fine.len() <= count + 2 { fine } else { ticks(&[1.0]) }
     }
 }
 

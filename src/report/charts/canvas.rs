@@ -8,10 +8,13 @@ use miette::miette;
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::{Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::look::{dash, method_color};
+
+/// Where a text's point lies in it.
+pub use plotters::style::text_anchor::HPos as Anchor;
 
 /// The family of every label; the same files render the PNG and the PDF.
 pub const FONT: &str = "DejaVu Sans";
@@ -84,22 +87,9 @@ pub fn fit(text: &str, size: i32, width: i32) -> String {
     if text_width(text, size) <= width {
         return text.to_string();
     }
-    let mut short: Vec<char> = text.chars().collect();
-    while short.pop().is_some() {
-        let candidate: String = short.iter().chain(&['…']).collect();
-        if text_width(&candidate, size) <= width {
-            return candidate;
-        }
-    }
-    String::new()
-}
-
-/// Where a text's point lies in it.
-#[derive(Clone, Copy)]
-pub enum Anchor {
-    Left,
-    Middle,
-    Right,
+    let shorter = (0..text.chars().count()).rev();
+    let mut shorter = shorter.map(|letters| text.chars().take(letters).chain(['…']).collect::<String>());
+    shorter.find(|short| text_width(short, size) <= width).unwrap_or_default()
 }
 
 pub type Result<T = ()> = miette::Result<T>;
@@ -124,7 +114,7 @@ pub fn svg(title: &str, height: i32, draw: impl FnOnce(&Canvas) -> Result) -> Re
     let mut canvas = Canvas { area: whole.into_drawing_area(), hovers: RefCell::default(), above };
     canvas.area.fill(&WHITE).map_err(failed)?;
     for (line, y) in lines.iter().zip((26..).step_by(LINE as usize)).filter(|(line, _)| !line.is_empty()) {
-        canvas.styled(line, (LEFT, y), TITLE, INK, Anchor::Left, FontStyle::Bold)?;
+        canvas.text(line, (LEFT, y), TITLE, INK, Anchor::Left)?;
     }
     canvas.area = canvas.area.margin(above, 0, 0, 0);
     draw(&canvas)?;
@@ -140,27 +130,11 @@ fn failed(error: impl std::fmt::Display) -> miette::Report {
 }
 
 impl Canvas<'_> {
-    /// One line of text, centred vertically on its point.
+    /// One line of text, centred vertically on its point; a title is bold.
     pub fn text(&self, text: &str, at: Point, size: i32, color: RGBColor, anchor: Anchor) -> Result {
-        self.styled(text, at, size, color, anchor, FontStyle::Normal)
-    }
-
-    fn styled(
-        &self,
-        text: &str,
-        at: Point,
-        size: i32,
-        color: RGBColor,
-        anchor: Anchor,
-        style: FontStyle,
-    ) -> Result {
-        let h = match anchor {
-            Anchor::Left => HPos::Left,
-            Anchor::Middle => HPos::Center,
-            Anchor::Right => HPos::Right,
-        };
+        let style = if size == TITLE { FontStyle::Bold } else { FontStyle::Normal };
         let font = FontDesc::new(FontFamily::Name(FONT), f64::from(size) * SVG_FONT_SCALE, style);
-        let style = font.color(&color).pos(Pos::new(h, VPos::Center));
+        let style = font.color(&color).pos(Pos::new(anchor, VPos::Center));
         self.area.draw(&Text::new(text, at, style)).map_err(failed)
     }
 
@@ -204,7 +178,10 @@ impl Canvas<'_> {
     pub fn marker(&self, method: usize, (x, y): Point, radius: i32) -> Result {
         let r = radius;
         let form: Vec<Point> = match method % 5 {
-            0 => return self.disc(method, (x, y), r),
+            0 => {
+                self.area.draw(&Circle::new((x, y), r + 1, method_color(method).filled())).map_err(failed)?;
+                return self.area.draw(&Circle::new((x, y), r + 1, WHITE.stroke_width(1))).map_err(failed);
+            }
             1 => vec![(x - r, y - r), (x + r, y - r), (x + r, y + r), (x - r, y + r)],
             2 => vec![(x, y - r - 1), (x + r + 1, y + r), (x - r - 1, y + r)],
             3 => vec![(x, y - r - 2), (x + r + 2, y), (x, y + r + 2), (x - r - 2, y)],
@@ -214,11 +191,6 @@ impl Canvas<'_> {
         self.area.draw(&Polygon::new(form.clone(), color.filled())).map_err(failed)?;
         let outline: Vec<Point> = form.iter().chain(form.first()).copied().collect();
         self.line(&outline, WHITE, 1)
-    }
-
-    fn disc(&self, method: usize, at: Point, radius: i32) -> Result {
-        self.area.draw(&Circle::new(at, radius + 1, method_color(method).filled())).map_err(failed)?;
-        self.area.draw(&Circle::new(at, radius + 1, WHITE.stroke_width(1))).map_err(failed)
     }
 
     /// Stands where a value is missing.

@@ -3,19 +3,11 @@
 
 mod panel;
 
-use itertools::Itertools;
-
 use super::super::alike::{groups, within};
 use super::super::learning::{Learned, trained};
-use super::super::line::Line;
-use super::super::table::Comparison;
-use super::Chart;
-use super::canvas::Result;
-use super::legend::{FEW, Legend, Sign};
-use super::plot::Plot;
-use crate::common::text::{few, percent, sentence, significant};
+use super::prelude::*;
+use crate::common::text::{counted, few, percent, sentence, significant};
 use crate::measure::Measurement;
-use crate::row::Status;
 use panel::{Curve, Shown, far, panel};
 
 /// More curves than this look alike in one chart.
@@ -29,39 +21,28 @@ const BLOWN_UP: f64 = 1.5;
 
 /// One chart of all cells that trained; one for each of the sizes where they are more than [`MOST`].
 pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
-    let of = |shape: Option<usize>| -> Vec<usize> {
-        let belongs =
-            |line: &Line| shape.is_none_or(|shape| line.shape == shape) && trained(line).is_some_and(changes);
-        (0..comparison.lines.len()).filter(|&i| belongs(&comparison.lines[i])).collect()
-    };
-    let all = of(None);
+    let trains = |&i: &usize| trained(&comparison.lines[i]).is_some_and(changes);
+    let all: Vec<usize> = (0..comparison.lines.len()).filter(trains).collect();
+    let of_shape =
+        |shape: usize| all.iter().copied().filter(|&i| comparison.lines[i].shape == shape).collect_vec();
     // Runs that differ in the seed alone look alike: the first stands for them.
-    let mut shapes: Vec<usize> = (0..comparison.shapes.len()).filter(|&s| !of(Some(s)).is_empty()).collect();
-    shapes.dedup_by_key(|shape| comparison.problem(*shape));
-    if all.len() <= MOST || shapes.len() == 1 || comparison.methods.len() == 1 {
+    let mut shapes = all.iter().map(|&i| comparison.lines[i].shape).sorted().collect_vec();
+    shapes.dedup_by_key(|shape| comparison.shapes[*shape].problem);
+    if all.len() <= MOST || shapes.len() < 2 || comparison.methods.len() == 1 {
         // Of runs with several seeds those of the first.
         let first = shapes.first().copied().filter(|_| shapes.len() == 1 && comparison.shapes.len() > 1);
-        let drawn = if first.is_some() { of(first) } else { all };
+        let drawn = first.map_or(all.clone(), of_shape);
         return if drawn.is_empty() { Ok(Vec::new()) } else { Ok(vec![chart(comparison, drawn, first)?]) };
     }
-    // A chart of one line says the same as a sentence.
-    let apart = |&shape: &usize| cover(comparison, of(Some(shape))).len() > 1;
-    let (mut apart, mut alike): (Vec<usize>, Vec<usize>) = shapes.into_iter().partition(apart);
-    if apart.is_empty() {
-        apart.push(alike.remove(0));
-    }
-    // One curve is like no other.
-    alike.retain(|&shape| of(Some(shape)).len() > 1);
-    let chart = |&shape: &usize| chart(comparison, of(Some(shape)), Some(shape));
-    let mut charts: Vec<Chart> = apart.iter().take(CHARTS).map(chart).collect::<Result<_>>()?;
-    let last = &mut charts.last_mut().expect("a size is drawn").caption;
-    if !alike.is_empty() {
-        let names = few(alike.iter().map(|&shape| &comparison.shapes[shape].name), FEW);
-        last.push_str(&format!(" At {names} the curves of all methods that trained lie on one another."));
-    }
-    let more = apart.len().saturating_sub(CHARTS);
-    if more > 0 {
-        last.push_str(&format!(" Not drawn: {more} more sizes, which the table has."));
+    // Where all methods lie on one another, a table says the same.
+    let apart =
+        shapes.iter().copied().filter(|&shape| cover(comparison, of_shape(shape)).len() > 1).collect_vec();
+    let drawn = if apart.is_empty() { &shapes[..1] } else { &apart[..apart.len().min(CHARTS)] };
+    let chart = |&shape: &usize| chart(comparison, of_shape(shape), Some(shape));
+    let mut charts: Vec<Chart> = drawn.iter().map(chart).collect::<Result<_>>()?;
+    if let (Some(last), more @ 1..) = (charts.last_mut(), shapes.len() - drawn.len()) {
+        let sizes = counted(more, "more size");
+        last.caption += &format!(" Not drawn: {sizes}, which the table has.");
     }
     Ok(charts)
 }
@@ -75,17 +56,15 @@ fn changes(measured: &Measurement) -> bool {
 
 /// The lines in groups whose curves cover each other; a baseline is the first of its group.
 fn cover(comparison: &Comparison, mut lines: Vec<usize>) -> Vec<Vec<usize>> {
-    let of = |i: usize| trained(&comparison.lines[i]);
-    let held_out = |m: &Measurement| m.evaluations.iter().map(|e| e.loss).collect::<Vec<_>>();
+    let held_out = |m: &Measurement| m.evaluations.iter().map(|e| e.loss).collect_vec();
     let seen = |m: &Measurement| m.loading.as_ref().map(|loading| loading.step_tokens.clone());
     let same = |a: &usize, b: &usize| {
-        of(*a).zip(of(*b)).is_some_and(|(a, b)| {
-            let tolerance = SAME * a.loss.first().copied().unwrap_or_default();
-            // What held-out losses are above the baseline's is drawn larger.
-            within(tolerance, &a.loss, &b.loss)
-                && within(tolerance / 20.0, &held_out(a), &held_out(b))
-                && seen(a) == seen(b)
-        })
+        let [Some(a), Some(b)] = [a, b].map(|i| trained(&comparison.lines[*i])) else { return false };
+        let tolerance = SAME * a.loss.first().copied().unwrap_or_default();
+        // What held-out losses are above the baseline's is drawn larger.
+        within(tolerance, &a.loss, &b.loss)
+            && within(tolerance / 20.0, &held_out(a), &held_out(b))
+            && seen(a) == seen(b)
     };
     lines.sort_by_key(|&i| !comparison.is_baseline(i));
     let mut groups = groups(lines, same);
@@ -93,66 +72,64 @@ fn cover(comparison: &Comparison, mut lines: Vec<usize>) -> Vec<Vec<usize>> {
     groups
 }
 
-/// The baseline and the lines that ended farthest from it, in their order; and the others.
-fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+/// The groups of the baseline and of the lines that ended farthest from it, in their order; and the others.
+fn choose(comparison: &Comparison, covering: Vec<Vec<usize>>) -> [Vec<Vec<usize>>; 2] {
     let end = |i: usize| {
         let learned = Learned::of(&comparison.lines[i])?;
         Some(learned.end().map_or(learned.train_last, |end| end.loss))
     };
-    let base = lines.iter().find(|&&i| comparison.is_baseline(i)).and_then(|&i| end(i));
-    let far = |i: usize| match (end(i), base) {
-        _ if comparison.is_baseline(i) => f64::INFINITY,
+    let is_base = |group: &&Vec<usize>| comparison.is_baseline(group[0]);
+    let base = covering.iter().find(is_base).and_then(|group| end(group[0]));
+    let far = |group: &Vec<usize>| match (end(group[0]), base) {
+        _ if is_base(&group) => f64::INFINITY,
         (Some(end), Some(base)) => (end - base).abs(),
         // Without a baseline the lowest are the ones to see.
         (Some(end), None) => -end,
         (None, _) => f64::MAX,
     };
-    let ranked = lines.iter().copied().sorted_by(|a, b| far(*b).total_cmp(&far(*a)));
-    let ranked: Vec<usize> = ranked.take(MOST).collect();
-    lines.into_iter().partition(|i| ranked.contains(i))
+    let ranked = covering.iter().sorted_by(|a, b| far(b).total_cmp(&far(a))).take(MOST);
+    let ranked: Vec<usize> = ranked.map(|group| group[0]).collect();
+    let (drawn, left_out) = covering.into_iter().partition(|group| ranked.contains(&group[0]));
+    [drawn, left_out]
+}
+
+/// The curves of groups. A cell that is a method has the colour of the other charts, any other cell one that they do not use.
+fn of_groups<'a>(comparison: &Comparison<'a>, drawn: &[Vec<usize>], one_shape: bool) -> Vec<Curve<'a>> {
+    let measured = |i: usize| trained(&comparison.lines[i]);
+    // Steps of samplers see unequal numbers of tokens.
+    let by_tokens = drawn.iter().all(|group| measured(group[0]).is_some_and(|m| m.loading.is_some()));
+    let curve = |(place, group): (usize, &Vec<usize>)| {
+        let (line, own) = (&comparison.lines[group[0]], measured(group[0])?);
+        let tokens = own.loading.as_ref().filter(|_| by_tokens).map(|loading| {
+            let seen = loading.step_tokens.iter().scan(0.0, |seen, tokens| {
+                *seen += *tokens as f64;
+                Some(*seen)
+            });
+            [0.0].into_iter().chain(seen).collect()
+        });
+        let sign = if one_shape { line.method } else { comparison.methods.len() + place };
+        let base = line.baseline.filter(|&base| base != group[0]).and_then(measured);
+        Some(Curve { sign, measured: own, base, tokens })
+    };
+    drawn.iter().enumerate().filter_map(curve).collect()
 }
 
 /// The chart of some lines; where a shape is given, they are all of it.
 fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Result<Chart> {
-    let covering = cover(comparison, lines);
-    let (drawn, left_out) = choose(comparison, covering.iter().map(|group| group[0]).collect());
+    let [drawn, left_out] = choose(comparison, cover(comparison, lines));
     let name = |&i: &usize| match shape {
         Some(_) => comparison.methods[comparison.lines[i].method].clone(),
         None => comparison.name(&comparison.lines[i]),
     };
-    let under = |line: usize| covering.iter().find(|group| group[0] == line).into_iter().flatten();
-    // A cell that is a method has the colour of the other charts, any other cell one that they do not use.
-    let one_shape = shape.is_some() || comparison.shapes.len() == 1;
-    // Steps of samplers see unequal numbers of tokens.
-    let loading = |i: usize| trained(&comparison.lines[i]).and_then(|m| m.loading.as_ref());
-    let by_tokens = drawn.iter().all(|&i| loading(i).is_some());
-    let tokens = |i: usize| {
-        let mut seen = vec![0.0];
-        for tokens in &loading(i).filter(|_| by_tokens)?.step_tokens {
-            seen.push(seen[seen.len() - 1] + *tokens as f64);
-        }
-        Some(seen)
-    };
-    let curves: Vec<Curve> = drawn
-        .iter()
-        .enumerate()
-        .filter_map(|(place, &i)| {
-            let line = &comparison.lines[i];
-            let sign = if one_shape { line.method } else { comparison.methods.len() + place };
-            let base =
-                line.baseline.filter(|base| *base != i).and_then(|base| trained(&comparison.lines[base]));
-            Some(Curve { line: i, sign, measured: trained(line)?, base, tokens: tokens(i) })
-        })
-        .collect();
+    let curves = of_groups(comparison, &drawn, shape.is_some() || comparison.shapes.len() == 1);
     let mut legend = Legend::default();
-    for curve in &curves {
-        legend.add_few(Sign::Marker(curve.sign), under(curve.line).map(name));
+    for (curve, group) in curves.iter().zip(&drawn) {
+        legend.add_few(Sign::Marker(curve.sign), group.iter().map(name));
     }
     let at = shape.map_or(String::new(), |shape| format!(" at {}", comparison.shapes[shape].name));
-    let evaluated = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
+    let file = shape.map_or("curves".into(), |shape| format!("curves-{}", shape + 1));
     let first = curves.iter().filter_map(|curve| curve.measured.loss.first()).copied().fold(0.0, f64::max);
     let limit = first * BLOWN_UP;
-    let file = shape.map_or("curves".into(), |shape| format!("curves-{}", shape + 1));
     // Two evaluations are a line in the table.
     let often = curves.iter().any(|curve| curve.measured.evaluations.len() > 2);
     let compared = curves.iter().any(|curve| curve.differences().len() > 2);
@@ -163,31 +140,19 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     };
     let plot = Plot::new(&file, &format!("Learning curves{at}"), legend, 300);
     let plot = shown.iter().fold(plot, |plot, values| panel(plot, &curves, *values, limit));
-    let mut caption = caption(&curves, &at, shown, evaluated, limit);
-    let left_out: Vec<usize> = left_out.into_iter().flat_map(under).copied().collect();
-    if drawn.iter().any(|&line| under(line).count() > 1) {
-        caption.push_str(&format!(
-            " Names with one sign: their curves are nowhere more than {} of the first loss apart.",
-            percent(SAME)
-        ));
+    let mut caption = caption(&curves, &at, shown, limit);
+    if drawn.iter().any(|group| group.len() > 1) {
+        let most = percent(SAME);
+        caption += &format!(
+            " Names with one sign: their curves are nowhere more than {most} of the first loss apart."
+        );
     }
     if !left_out.is_empty() {
-        let names = few(left_out.iter().map(name), FEW);
-        let why = if drawn.iter().any(|&i| comparison.is_baseline(i)) {
-            "nearer to the baseline at the end"
-        } else {
-            "with higher losses at the end"
+        let why = match drawn.iter().any(|group| comparison.is_baseline(group[0])) {
+            true => "nearer to the baseline at the end",
+            false => "with higher losses at the end",
         };
-        caption.push_str(&format!(" Not drawn, {why}: {names}."));
-    }
-    let lost = |line: &&Line| {
-        line.row.is_some_and(|row| row.status == Status::Diverged)
-            && line.cell.model.decoder().is_some()
-            && shape.is_none_or(|shape| line.shape == shape)
-    };
-    let lost: Vec<String> = comparison.lines.iter().filter(lost).map(|line| comparison.name(line)).collect();
-    if !lost.is_empty() {
-        caption.push_str(&format!(" Without a curve, since they diverged: {}.", few(lost, FEW)));
+        caption += &format!(" Not drawn, {why}: {}.", few(left_out.iter().flatten().map(name), FEW));
     }
     // The names of several shapes have their sizes in them.
     let note = comparison.size_note().filter(|_| shape.is_none() && comparison.shapes.len() > 1);
@@ -195,44 +160,31 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     plot.chart(caption)
 }
 
-fn caption(curves: &[Curve], at: &str, shown: &[Shown], evaluated: bool, limit: f64) -> String {
-    let (short, mut windows): (Vec<usize>, Vec<usize>) =
-        curves.iter().map(Curve::window).partition(|window| *window < 2);
-    windows.sort_unstable();
-    let alone = if short.is_empty() { "" } else { ", of short curves each step" };
-    let mean = match (windows.first(), windows.last()) {
-        (Some(low), Some(high)) if low == high => {
-            format!(" (thin; thick: its mean over {low} steps{alone})")
-        }
-        (Some(low), Some(high)) => {
-            format!(" (thin; thick: its mean over 2 % of the steps, {low} to {high}{alone})")
-        }
-        _ => String::new(),
+fn caption(curves: &[Curve], at: &str, shown: &[Shown], limit: f64) -> String {
+    let mean = match curves.iter().any(|curve| curve.window() > 1) {
+        true => " (thin; thick: its mean over 2 % of the steps, at least 11)",
+        false => "",
     };
     let held_out = match shown {
-        _ if !evaluated => "",
+        _ if curves.iter().all(|curve| curve.measured.evaluations.is_empty()) => "",
         [_, Shown::Difference] => {
             " and held-out loss (marks), and what the held-out loss is above the baseline's,"
         }
         [_] => " and held-out loss (marks)",
         _ => " and held-out loss (marks), and held-out accuracy,",
     };
-    let over = match curves.iter().any(|curve| curve.tokens.is_some()) {
-        true => "the real tokens seen",
-        false => "the steps taken",
-    };
+    let by_tokens = curves.iter().any(|curve| curve.tokens.is_some());
+    let over = if by_tokens { "the real tokens seen" } else { "the steps taken" };
     let mut caption = format!("Training loss{mean}{held_out} over {over}{at}.");
-    let losses = |curve: &Curve| {
-        let held_out = curve.measured.evaluations.iter().map(|e| e.loss);
-        curve.measured.loss.iter().copied().chain(held_out).any(|loss| loss > limit)
-    };
-    if curves.iter().any(losses) {
-        caption.push_str(&format!(" Losses above {} are drawn at the upper edge.", significant(limit)));
+    let all = curves.iter().flat_map(|curve| {
+        curve.measured.loss.iter().copied().chain(curve.measured.evaluations.iter().map(|e| e.loss))
+    });
+    if all.into_iter().any(|loss| loss > limit) {
+        caption += &format!(" Losses above {} are drawn at the upper edge.", significant(limit));
     }
-    let beyond =
-        |curve: &Curve| curve.differences().iter().any(|(_, difference)| difference.abs() > far(curves));
+    let beyond = |curve: &Curve| curve.differences().iter().any(|(_, by)| by.abs() > far(curves));
     if shown.contains(&Shown::Difference) && curves.iter().any(beyond) {
-        caption.push_str(" Differences beyond an edge are drawn at it, as arrows.");
+        caption += " Differences beyond an edge are drawn at it, as arrows.";
     }
     caption
 }

@@ -2,9 +2,7 @@
 
 use std::fmt::Display;
 
-use plotters::style::RGBColor;
-
-use super::canvas::{ALARM, Anchor, Canvas, INK, Result, TEXT, WIDTH, fit, text_width};
+use super::prelude::*;
 use crate::common::text::few;
 
 const ROW: i32 = 20;
@@ -47,18 +45,15 @@ impl Legend {
     /// Left edge and row of each item.
     fn places(&self) -> Vec<(i32, i32)> {
         let (mut x, mut row) = (GAP, 0);
-        self.items
-            .iter()
-            .map(|(_, name)| {
-                let width = SIGN + text_width(name, TEXT);
-                if x > GAP && x + width > WIDTH - GAP {
-                    (x, row) = (GAP, row + 1);
-                }
-                let place = (x, row);
-                x += width + GAP;
-                place
-            })
-            .collect()
+        let place = |(_, name): &(Sign, String)| {
+            let width = SIGN + text_width(name, TEXT);
+            if x > GAP && x + width > WIDTH - GAP {
+                (x, row) = (GAP, row + 1);
+            }
+            x += width + GAP;
+            (x - width - GAP, row)
+        };
+        self.items.iter().map(place).collect()
     }
 
     pub fn height(&self) -> i32 {

@@ -2,20 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use itertools::Itertools;
-
-use super::super::alike::{groups, within};
+use super::super::alike::groups;
 use super::super::labels::{size_name, size_value};
-use super::super::line::Line;
 use super::super::pareto;
-use super::super::table::Comparison;
-use super::Chart;
-use super::axis::{extent, from_zero, padded};
-use super::canvas::{ALARM, Canvas, Result};
-use super::legend::{FEW, Legend, Sign};
-use super::plot::{Area, Axis, Plot, Ticks};
-use super::tags::{End, ends, room};
-use crate::common::text::few;
+use super::prelude::*;
 
 /// Height of one cross.
 const STACK: i32 = 15;
@@ -25,8 +15,6 @@ const COLUMNS: [&str; 2] = ["step_s_median", "live_peak_bytes"];
 const LEAST: usize = 3;
 /// More lines than this are not told apart.
 const MOST: usize = 6;
-/// Lines that are nowhere farther apart than this share cover each other.
-const SAME: f64 = 0.01;
 
 /// The cells along one axis at fixed other sizes.
 struct Sweep {
@@ -46,7 +34,7 @@ pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
     // Seeds have no order.
     let sizes = comparison.sizes.iter().filter(|key| *key != "seed");
     let sweeps = sizes.filter_map(|key| sweep(comparison, key));
-    sweeps.map(|sweep| chart(comparison, &sweep)).collect()
+    sweeps.map(|sweep| chart(comparison, sweep)).collect()
 }
 
 /// Those of the points that were measured.
@@ -83,30 +71,22 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     (values(&points) >= LEAST).then(|| Sweep { key: key.into(), held, points: along() })
 }
 
-fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
+fn chart(comparison: &Comparison, mut sweep: Sweep) -> Result<Chart> {
     let name = size_name(&sweep.key);
-    let (drawn, left_out) = choose(comparison, sweep);
-    let sweep = &Sweep {
-        points: sweep
-            .points
-            .iter()
-            .copied()
-            .filter(|(_, i)| drawn.contains(&comparison.lines[*i].method))
-            .collect(),
-        key: sweep.key.clone(),
-        held: sweep.held.clone(),
-    };
+    let (drawn, left_out) = choose(comparison, &sweep);
+    sweep.points.retain(|(_, i)| drawn.contains(&comparison.lines[*i].method));
     let mut legend = Legend::default();
     if sweep.points.iter().any(|(_, i)| comparison.lines[*i].measured().is_none()) {
         legend.add(Sign::Cross, "no measurement (oom, failed or not run)");
     }
-    let held = if sweep.held.is_empty() { String::new() } else { format!("at {}", sweep.held) };
+    let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };
     let file = format!("lines-{}", sweep.key.replace(['.', '_'], "-"));
-    let title = format!("Time and memory over {name}");
-    let mut plot = Plot::new(&file, &title, legend, 220).subtitle(held).in_rows();
+    let title = format!("Time and memory over {name}{held}");
+    let mut plot = Plot::new(&file, &title, legend, 220).in_rows();
     let right = room(drawn.iter().map(|&method| &comparison.methods[method]));
+    let sweep = &sweep;
     for column in COLUMNS {
-        let value = |i: usize| comparison.frame.get(column, i);
+        let value = move |i: usize| comparison.frame.get(column, i);
         let values: Vec<f64> = sweep.points.iter().filter_map(|(_, i)| value(*i)).collect();
         let (low, high) = extent(&values);
         let xs: Vec<f64> = sweep.points.iter().map(|(x, _)| *x).collect();
@@ -117,25 +97,21 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
         let range = if log_y { padded(&values, true) } else { from_zero(values.into_iter()) };
         let (unit, size) = comparison.frame.unit(column).of_axis(high);
         // The crosses of missing values have a strip of their own above the data.
-        let missing_at =
-            |x: f64| sweep.points.iter().filter(|(at, i)| *at == x && value(*i).is_none()).count();
-        let strip = xs.iter().map(|x| missing_at(*x)).max().unwrap_or(0) as i32 * STACK;
-        let x =
-            Axis { log: log_x, room: (20, right), ticks: Ticks::At(xs), ..Axis::level(name.clone(), ends) };
+        let missing = sweep.points.iter().filter(|(_, i)| value(*i).is_none());
+        let strip = missing.counts_by(|(x, _)| x.to_bits()).into_values().max().unwrap_or(0) as i32 * STACK;
+        let (room, ticks) = ((20, right), Ticks::At(xs));
+        let x = Axis { log: log_x, room, ticks, ..Axis::level(name.clone(), ends) };
         let title = format!("{} in {unit}", comparison.frame.heading(column));
         let y = Axis { log: log_y, room: (0, strip), ..Axis::new(title, (range.0 / size, range.1 / size)) };
         plot = plot.panel(x, y, move |canvas, area| {
-            draw(canvas, area, comparison, sweep, &|i| Some(comparison.frame.get(column, i)? / size))
+            draw(canvas, area, comparison, sweep, &|i| Some(value(i)? / size))
         });
     }
-    let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };
-    let covered: String =
-        COLUMNS.into_iter().flat_map(|column| covering(comparison, sweep, column)).collect();
     let more = match left_out {
         0 => String::new(),
         n => format!(" Not drawn: {n} more methods, which the tables have."),
     };
-    plot.chart(format!("Median step time and measured peak memory over {name}{held}.{covered}{more}"))
+    plot.chart(format!("Median step time and measured peak memory over {name}{held}.{more}"))
 }
 
 /// The methods with a line: the baseline, those on a Pareto front, and the others in their order; and how many are left out.
@@ -143,9 +119,13 @@ fn choose(comparison: &Comparison, sweep: &Sweep) -> (Vec<usize>, usize) {
     let measured = sweep.points.iter().filter(|(_, i)| comparison.lines[*i].measured().is_some());
     let lines = measured.map(|(_, i)| *i).into_group_map_by(|i| comparison.lines[*i].method);
     let mut methods: Vec<usize> = lines.keys().copied().filter(|method| lines[method].len() > 1).collect();
-    let problems = sweep.points.iter().map(|(_, i)| comparison.problem(comparison.lines[*i].shape)).unique();
-    let fronts: Vec<usize> =
-        problems.flat_map(|problem| pareto::front(comparison, problem)).map(|group| group.method).collect();
+    let groups = comparison.groups();
+    let swept = |problem: usize| {
+        sweep.points.iter().any(|(_, i)| comparison.shapes[comparison.lines[*i].shape].problem == problem)
+    };
+    let problems = groups.chunk_by(|a, b| a.problem == b.problem).filter(|of| swept(of[0].problem));
+    let fronts =
+        problems.flat_map(|of| pareto::front(comparison, of)).map(|group| group.method).collect_vec();
     let is_baseline = |method: &usize| lines[method].iter().any(|&i| comparison.is_baseline(i));
     methods.sort_by_key(|method| (!is_baseline(method), !fronts.contains(method), *method));
     let left_out = methods.len().saturating_sub(MOST);
@@ -153,48 +133,24 @@ fn choose(comparison: &Comparison, sweep: &Sweep) -> (Vec<usize>, usize) {
     (methods, left_out)
 }
 
-/// Which methods' lines cover each other.
-fn covering(comparison: &Comparison, sweep: &Sweep, column: &str) -> Vec<String> {
-    let of_method = |method: usize| {
-        let points = sweep.points.iter().filter(|(_, i)| comparison.lines[*i].method == method);
-        let logs = points.map(|(x, i)| Some((*x, comparison.frame.get(column, *i)?.ln())));
-        let (xs, logs): (Vec<f64>, Vec<f64>) = logs.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-        (xs.len() > 1).then_some((method, xs, logs))
-    };
-    let lines = (0..comparison.methods.len()).filter_map(of_method);
-    let same = |(_, xs, a): &(_, Vec<f64>, Vec<f64>), (_, others, b): &(_, Vec<f64>, Vec<f64>)| {
-        xs == others && within(SAME, a, b)
-    };
-    let several = groups(lines, same).into_iter().filter(|group| group.len() > 1);
-    let text = |group: Vec<(usize, _, _)>| {
-        let heading = comparison.frame.heading(column);
-        let of = few(group.iter().map(|(method, ..)| &comparison.methods[*method]), FEW);
-        format!(" One line in {heading}: {of}.")
-    };
-    several.map(text).collect()
-}
+/// A value of a cell, in the unit of its axis.
+type Value<'v> = &'v dyn Fn(usize) -> Option<f64>;
 
-fn draw(
-    canvas: &Canvas,
-    area: &Area,
-    comparison: &Comparison,
-    sweep: &Sweep,
-    value: &dyn Fn(usize) -> Option<f64>,
-) -> Result {
-    let mut missing: BTreeMap<i32, i32> = BTreeMap::new();
-    let mut names = Vec::new();
+fn draw(canvas: &Canvas, area: &Area, comparison: &Comparison, sweep: &Sweep, value: Value) -> Result {
+    let (mut missing, mut taken): (BTreeMap<i32, i32>, _) = (BTreeMap::new(), Taken::default());
+    let mut ends = Vec::new();
     for method in 0..comparison.methods.len() {
-        let of_method: Vec<&(f64, usize)> =
-            sweep.points.iter().filter(|(_, i)| comparison.lines[*i].method == method).collect();
+        let of_method =
+            sweep.points.iter().filter(|(_, i)| comparison.lines[*i].method == method).collect_vec();
         let place = |(at, i): &(f64, usize)| Some(area.at(*at, value(*i)?));
-        let end = of_method.iter().filter_map(|point| place(point)).next_back();
-        names.extend(end.map(|at| End { name: comparison.methods[method].clone(), method, at }));
         // A missing value breaks the line: nothing is known there.
         for run in of_method.split(|point| place(point).is_none()) {
             let points: Vec<(i32, i32)> = run.iter().filter_map(|point| place(point)).collect();
             canvas.curve(method, &points, 2)?;
+            taken.line(&points);
             points.into_iter().try_for_each(|at| canvas.marker(method, at, 4))?;
         }
+        ends.extend(of_method.iter().filter_map(|point| place(point)).next_back().map(|at| (at, method)));
         for (at, _) in of_method.iter().filter(|point| place(point).is_none()) {
             let x = area.x.pixel(*at);
             let stacked = missing.entry(x).or_insert(0);
@@ -204,5 +160,8 @@ fn draw(
             canvas.marker(method, (x + 13, y), 3)?;
         }
     }
-    ends(canvas, area, names)
+    ends.sort_by_key(|(at, _)| at.1);
+    ends.iter().for_each(|(at, _)| taken.marker(*at));
+    ends.into_iter()
+        .try_for_each(|(at, method)| taken.name(canvas, area, &comparison.methods[method], (method, at)))
 }

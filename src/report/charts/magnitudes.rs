@@ -1,13 +1,7 @@
 //! The sizes of gradients by powers of two: a line for each method, and fp16's limits.
 
 use super::super::alike::{groups, within};
-use super::super::line::Line;
-use super::super::table::Comparison;
-use super::Chart;
-use super::axis::from_zero;
-use super::canvas::{ALARM, Anchor, Result, SMALL};
-use super::legend::{Legend, Sign};
-use super::plot::{Axis, Plot, Ticks};
+use super::prelude::*;
 use crate::common::text::power_of_two;
 use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 

@@ -1,14 +1,17 @@
 //! Charts of a comparison, drawn by Plotters as SVG. Each kind of chart is a file of this folder and a line of [`CHARTS`].
 
 mod axis;
+mod bar;
 mod bars;
 mod canvas;
 mod curves;
 mod growth;
+mod lanes;
 mod legend;
 mod lines;
 mod look;
 mod magnitudes;
+mod methods;
 mod pipeline;
 mod plot;
 mod png;
@@ -17,12 +20,24 @@ mod scatter;
 mod tags;
 mod timeline;
 
-use super::document::Chart;
-use super::table::Comparison;
+use prelude::{Chart, Comparison};
 
 pub use canvas::font_files;
 pub use png::png;
 pub use timeline::compared;
+
+/// What charts are made of.
+mod prelude {
+    pub use plotters::style::{RGBColor, WHITE};
+
+    pub use super::super::prelude::*;
+    pub use super::axis::{Scale, extent, from_zero, padded, tick_label};
+    pub use super::canvas::*;
+    pub use super::legend::{FEW, Legend, Sign};
+    pub use super::look::{PHASES, method_color, tint};
+    pub use super::plot::{Area, Axis, BELOW, MARGIN, Plot, Room, Ticks};
+    pub use super::tags::{Taken, room};
+}
 
 /// Draws the charts of a kind; none where the rows do not allow it.
 type Draw = fn(&Comparison) -> canvas::Result<Vec<Chart>>;
@@ -36,6 +51,7 @@ const CHARTS: &[Draw] = &[
     scales::scales,
     growth::growth,
     magnitudes::magnitudes,
+    methods::methods,
     pipeline::pipelines,
 ];
 

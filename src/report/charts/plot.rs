@@ -1,10 +1,7 @@
 //! [`Plot`]: the common parts of charts with axes: title, legend, panels with their ticks, grid and axis titles. A chart gives its
 //! axes and draws its data; this module makes room for the labels, so that they never meet.
 
-use super::Chart;
-use super::axis::{Scale, tick_label};
-use super::canvas::{Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width};
-use super::legend::Legend;
+use super::prelude::*;
 
 pub const MARGIN: i32 = 20;
 const TOP: i32 = 46;
@@ -76,27 +73,25 @@ impl Axis {
                 canvas.line(&[(x, top), (x, bottom)], GRID, 1)?;
             }
             if room.takes(&text, x) {
-                canvas.text(&text, (x, bottom + 14), SMALL, MUTED, Anchor::Middle)?;
+                canvas.text(&text, (x, bottom + 14), SMALL, MUTED, Anchor::Center)?;
             }
         }
-        canvas.text(&self.title(), ((sides.0 + sides.1) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
+        canvas.text(&self.title(), ((sides.0 + sides.1) / 2, bottom + 36), TEXT, INK, Anchor::Center)?;
         Ok(scale)
     }
 }
 
 /// A line of small texts from left to right; a text without room is left out.
 #[derive(Default)]
-pub struct Room {
-    taken: Option<i32>,
-}
+pub struct Room(Option<i32>);
 
 impl Room {
     /// Whether a text centred at `x` has room; then it takes it.
     pub fn takes(&mut self, text: &str, x: i32) -> bool {
         let half = text_width(text, SMALL) / 2;
-        let free = self.taken.is_none_or(|taken| x - half > taken);
+        let free = self.0.is_none_or(|taken| x - half > taken);
         if free {
-            self.taken = Some(x + half + 8);
+            self.0 = Some(x + half + 8);
         }
         free
     }
@@ -129,7 +124,6 @@ struct Panel<'d> {
 pub struct Plot<'d> {
     name: String,
     title: String,
-    subtitle: String,
     legend: Legend,
     height: i32,
     in_rows: bool,
@@ -140,11 +134,7 @@ impl<'d> Plot<'d> {
     /// `height` is that of each panel.
     pub fn new(name: &str, title: &str, legend: Legend, height: i32) -> Self {
         let (name, title) = (name.into(), title.into());
-        Self { name, title, subtitle: String::new(), legend, height, in_rows: false, panels: Vec::new() }
-    }
-
-    pub fn subtitle(self, subtitle: String) -> Self {
-        Self { subtitle, ..self }
+        Self { name, title, legend, height, in_rows: false, panels: Vec::new() }
     }
 
     /// Each panel has a row of its own.
@@ -160,17 +150,12 @@ impl<'d> Plot<'d> {
     /// # Errors
     /// When Plotters cannot draw.
     pub fn chart(&self, caption: impl Into<String>) -> Result<Chart> {
-        let legend_top = TOP + if self.subtitle.is_empty() { 0 } else { 22 };
-        let top = legend_top + self.legend.height() + ABOVE;
+        let top = TOP + self.legend.height() + ABOVE;
         let pitch = self.height + ABOVE + BELOW;
         let columns = if self.in_rows { 1 } else { 2 };
         let rows = self.panels.len().div_ceil(columns) as i32;
         let svg = svg(&self.title, top + rows * pitch - ABOVE, |canvas| {
-            if !self.subtitle.is_empty() {
-                let subtitle = fit(&self.subtitle, TEXT, WIDTH - 2 * MARGIN);
-                canvas.text(&subtitle, (MARGIN, 50), TEXT, MUTED, Anchor::Left)?;
-            }
-            self.legend.draw(canvas, legend_top)?;
+            self.legend.draw(canvas, TOP)?;
             for (i, panel) in self.panels.iter().enumerate() {
                 let sides = match i % columns {
                     0 if columns == 1 || i + 1 == self.panels.len() => (MARGIN, WIDTH - MARGIN),

@@ -3,14 +3,8 @@
 use polars::prelude::{ChunkAgg, Float64Chunked};
 
 use super::super::alike::{groups, within};
-use super::super::table::Comparison;
-use super::Chart;
-use super::axis::{extent, padded, tick_label};
-use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL};
-use super::legend::{Legend, Sign};
-use super::plot::{Axis, Plot, Room, Ticks};
+use super::prelude::*;
 use crate::common::text::power_of_two;
-use crate::row::Status;
 
 /// Fewer scales are no sweep.
 const LEAST: usize = 3;
@@ -18,16 +12,15 @@ const LEAST: usize = 3;
 const SAME: f64 = 150.0;
 /// Where the crosses of runs without a result stand.
 const STRIP: i32 = 24;
+const KIND: &str = "precision.scaler.kind";
 
 /// The runs at one scale.
 struct Point {
     exponent: f64,
     losses: Float64Chunked,
     skipped: f64,
-    /// Whether a run did not come to its end.
-    lost: bool,
-    /// Whether those without a loss have diverged.
-    diverged: bool,
+    /// How runs ended that have no loss.
+    lost: Vec<String>,
 }
 
 /// Nothing where fewer than three static scales ran.
@@ -50,20 +43,17 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
         let names = group.iter().map(|(method, _)| &comparison.methods[*method]);
         legend.add_few(Sign::Curve(group[0].0), names);
     }
-    if points.iter().any(|point| point.lost) {
-        let diverged = points.iter().filter(|point| point.lost).all(|point| point.diverged);
-        legend.add(Sign::Cross, if diverged { "diverged" } else { "no result" });
+    let lost = points.iter().flat_map(|point| &point.lost).unique().join(", ");
+    if !lost.is_empty() {
+        legend.add(Sign::Cross, &lost);
     }
     let exponents: Vec<f64> = points.iter().map(|point| point.exponent).collect();
-    let x = Axis {
-        label: |exponent| match power_of_two(exponent.exp2()) {
-            Some(text) => text,
-            None => format!("2^{}", tick_label((exponent * 10.0).round() / 10.0)),
-        },
-        room: (30, 30),
-        ..Axis::level("static scale", (exponents[0], exponents[exponents.len() - 1]))
+    let ends = (exponents[0], exponents[exponents.len() - 1]);
+    let label = |exponent: f64| {
+        let near = || format!("2^{}", tick_label((exponent * 10.0).round() / 10.0));
+        power_of_two(exponent.exp2()).unwrap_or_else(near)
     };
-    let x = Axis { ticks: Ticks::At(exponents), ..x };
+    let x = Axis { label, room: (30, 30), ticks: Ticks::At(exponents), ..Axis::level("static scale", ends) };
     let y = Axis { room: (0, STRIP), ..Axis::new("held-out loss in nats", padded(&values, false)) };
     let title = "Held-out loss over the scale of the loss";
     let plot = Plot::new("scales", title, legend, 300).panel(x, y, |canvas, area| {
@@ -71,52 +61,55 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
             let at = area.y.pixel(*level);
             canvas.curve(*method, &[(area.sides.0, at), (area.sides.1, at)], 2)?;
         }
-        let (mut means, mut room) = (Vec::new(), Room::default());
-        for point in &points {
-            let x = area.x.pixel(point.exponent);
-            if point.lost {
-                canvas.cross((x, area.top + 8), 5, ALARM)?;
-            }
-            let Some(mean) = point.losses.mean() else { continue };
-            let ends = [point.losses.min(), point.losses.max()].map(|end| area.y.pixel(end.unwrap_or(mean)));
-            canvas.curve(sweep, &[(x, ends[0]), (x, ends[1])], 1)?;
-            let text = format!("{} skipped", point.skipped);
-            if point.skipped > 0.0 && room.takes(&text, x) {
-                canvas.text(&text, (x, ends[1] - 12), SMALL, MUTED, Anchor::Middle)?;
-            }
-            means.push(area.at(point.exponent, mean));
-        }
-        canvas.curve(sweep, &means, 2)?;
-        means.into_iter().try_for_each(|at| canvas.marker(sweep, at, 4))
+        draw(canvas, area, &points, sweep)
     });
     let caption = "Loss on held-out text after the last step. Marks are means over all runs of a scale, with their least and \
                    largest loss; skipped: steps of all these runs together.";
     Ok(vec![plot.chart(caption)?])
 }
 
-const KIND: &str = "precision.scaler.kind";
+fn draw(canvas: &Canvas, area: &Area, points: &[Point], look: usize) -> Result {
+    let (mut means, mut room) = (Vec::new(), Room::default());
+    for point in points {
+        let x = area.x.pixel(point.exponent);
+        if !point.lost.is_empty() {
+            canvas.cross((x, area.top + 8), 5, ALARM)?;
+        }
+        let Some(mean) = point.losses.mean() else { continue };
+        let ends = [point.losses.min(), point.losses.max()].map(|end| area.y.pixel(end.unwrap_or(mean)));
+        canvas.curve(look, &[(x, ends[0]), (x, ends[1])], 1)?;
+        let text = format!("{} skipped", point.skipped);
+        if point.skipped > 0.0 && room.takes(&text, x) {
+            canvas.text(&text, (x, ends[1] - 12), SMALL, MUTED, Anchor::Center)?;
+        }
+        means.push(area.at(point.exponent, mean));
+    }
+    canvas.curve(look, &means, 2)?;
+    means.into_iter().try_for_each(|at| canvas.marker(look, at, 4))
+}
 
 /// By rising scale.
 fn points(comparison: &Comparison) -> Vec<Point> {
-    let exponent = |i: &usize| {
-        let line = &comparison.lines[*i];
-        let is_static = line.row.is_some() && line.setting(KIND) == "static";
-        line.settings.get("precision.scaler.scale")?.as_f64().filter(|_| is_static).map(f64::log2)
-    };
-    let lines = || 0..comparison.lines.len();
-    let mut exponents: Vec<f64> = lines().filter_map(|i| exponent(&i)).collect();
-    exponents.sort_by(f64::total_cmp);
-    exponents.dedup();
-    let point = |own: f64| {
-        let runs = || lines().filter(move |i| exponent(i) == Some(own));
-        let losses = comparison.frame.of_rows("eval_loss", runs());
-        let skipped = comparison.frame.of_rows("skipped_steps", runs()).sum().unwrap_or(0.0);
-        let lost = || runs().filter(|&i| comparison.frame.get("eval_loss", i).is_none());
-        let diverged = |i: usize| comparison.lines[i].row.is_some_and(|row| row.status == Status::Diverged);
-        let (is_lost, diverged) = (lost().next().is_some(), lost().all(diverged));
-        Point { exponent: own, lost: is_lost, diverged, losses, skipped }
-    };
-    exponents.into_iter().map(point).collect()
+    let lines = comparison.lines.iter().enumerate();
+    let fixed = lines.filter(|(_, line)| line.row.is_some() && line.setting(KIND) == "static");
+    let scaled = fixed.filter_map(|(i, line)| {
+        let scale = line.settings.get("precision.scaler.scale")?.as_f64()?;
+        Some((scale.log2(), i))
+    });
+    let scaled = scaled.sorted_by(|a, b| a.0.total_cmp(&b.0)).chunk_by(|(exponent, _)| *exponent);
+    let mut points = Vec::new();
+    for (exponent, runs) in &scaled {
+        let runs: Vec<usize> = runs.map(|(_, i)| i).collect();
+        let values = |column| comparison.frame.of_rows(column, runs.iter().copied());
+        let is_lost = |i: &&usize| comparison.frame.get("eval_loss", **i).is_none();
+        points.push(Point {
+            exponent,
+            losses: values("eval_loss"),
+            skipped: values("skipped_steps").sum().unwrap_or(0.0),
+            lost: runs.iter().filter(is_lost).map(|i| comparison.lines[*i].status()).collect(),
+        });
+    }
+    points
 }
 
 /// The methods with a dynamic scale and the baseline, each with its mean.
@@ -126,9 +119,9 @@ fn levels(comparison: &Comparison) -> Vec<(usize, f64)> {
         "static" => false,
         _ => comparison.is_baseline(i),
     };
-    let of = |method: usize| {
+    let level = |method: usize| {
         let losses = comparison.frame.of_rows("eval_loss", comparison.of_method(method));
         Some((method, losses.mean().filter(|_| comparison.of_method(method).any(shown))?))
     };
-    (0..comparison.methods.len()).filter_map(of).collect()
+    (0..comparison.methods.len()).filter_map(level).collect()
 }

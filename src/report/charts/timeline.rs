@@ -1,18 +1,11 @@
-//! Steps of several cells above one another on one axis of time: a lane for each stream of a device.
+//! Steps of several cells above one another: a lane for each stream of a device.
 
 use std::collections::BTreeMap;
 
-use super::Chart;
-use super::canvas::{Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, svg, text_width};
-use super::look::{method_color, tint};
-use super::plot::{Axis, BELOW, MARGIN, Ticks};
-use crate::common::text::{percent, seconds, time_unit};
+use super::lanes::{LANE, Lane, Section};
+use super::prelude::*;
+use crate::common::text::{percent, seconds};
 use crate::measure::trace::{Activity, ActivityKind, Summary, span};
-
-const TOP: i32 = 40;
-/// Of each lane, and the room for what stands above a cell's.
-const LANE: i32 = 26;
-const NAME: i32 = 24;
 
 /// Strength of the colour of a pixel in which a lane was busy for a third, two thirds and all of its time.
 const STRENGTHS: [f64; 3] = [0.4, 0.7, 1.0];
@@ -28,20 +21,11 @@ const WORK: [(ActivityKind, &str, usize); 6] = [
 ];
 
 /// The work of a stream.
-struct Lane<'t> {
+struct Stream<'t> {
     name: String,
     /// Index into [`WORK`] of what took most of its time.
     work: usize,
     activities: Vec<&'t Activity>,
-}
-
-struct Step<'t> {
-    /// The cell, and its step in numbers.
-    heading: String,
-    lanes: Vec<Lane<'t>>,
-    /// Nanoseconds on the device's clock.
-    start: u64,
-    length: u64,
 }
 
 /// `None` of fewer than two cells whose activities take time.
@@ -49,52 +33,26 @@ struct Step<'t> {
 /// # Errors
 /// When Plotters cannot draw.
 pub fn compared(name: &str, title: &str, cells: &[(String, &[Activity])]) -> Result<Option<Chart>> {
-    let steps: Vec<Step> =
-        cells.iter().filter_map(|(cell, activities)| Step::new(cell, activities)).collect();
-    if steps.len() < 2 {
+    let steps = cells.iter().filter_map(|(cell, activities)| {
+        let (summary, (start, _)) = (Summary::new(activities)?, span(activities)?);
+        let heading = format!("{cell}: {}", facts(&summary));
+        let lanes = streams(activities).into_iter().map(|stream| stream.lane(start, summary.span)).collect();
+        Some((summary.span, Section { heading, lanes }))
+    });
+    let (lengths, sections): (Vec<u64>, Vec<Section>) = steps.unzip();
+    if sections.len() < 2 {
         return Ok(None);
     }
-    let longest = steps.iter().map(|step| step.length).max().unwrap_or(1);
-    let height: i32 = steps.iter().map(|step| NAME + LANE * step.lanes.len() as i32).sum();
-    let names = steps.iter().flat_map(|step| &step.lanes).map(|lane| text_width(&lane.name, TEXT));
-    let (left, right) = (MARGIN + 10 + names.max().unwrap_or(0), WIDTH - MARGIN - 10);
-    let (unit, size) = time_unit(longest as f64 * 1e-9);
-    let range = (0.0, longest as f64 * 1e-9 / size);
-    let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), range) };
-    let svg = svg(title, TOP + height + BELOW, |canvas| {
-        time.draw_below(canvas, (left, right), (TOP, TOP + height))?;
-        let mut y = TOP;
-        for step in &steps {
-            let heading = fit(&step.heading, SMALL, right - left);
-            canvas.text(&heading, (left + 2, y + NAME / 2), SMALL, MUTED, Anchor::Left)?;
-            y += NAME;
-            let pixels = (step.length as f64 / longest as f64 * f64::from(right - left)).ceil() as usize;
-            for lane in &step.lanes {
-                canvas.text(&lane.name, (left - 10, y + LANE / 2), TEXT, INK, Anchor::Right)?;
-                lane.draw(canvas, step, pixels, (left, y))?;
-                canvas.line(&[(left, y + LANE), (right, y + LANE)], GRID, 1)?;
-                y += LANE;
-            }
-        }
-        canvas.line(&[(left, TOP), (left, TOP + height)], MUTED, 1)
-    })?;
+    let longest = lengths.into_iter().max().unwrap_or(1) as f64 * 1e-9;
+    let svg = super::lanes::lanes(title, &Legend::default(), longest, &sections)?;
     let caption = format!(
         "{title}, on one axis of time. A lane is a stream of the device, paler where it was idle for part of the time."
     );
     Ok(Some(Chart { name: name.into(), caption, svg }))
 }
 
-impl<'t> Step<'t> {
-    fn new(cell: &str, activities: &'t [Activity]) -> Option<Self> {
-        let summary = Summary::new(activities)?;
-        let (start, _) = span(activities)?;
-        let heading = format!("{cell}: {}", facts(&summary));
-        Some(Self { heading, lanes: lanes(activities), start, length: summary.span })
-    }
-}
-
 /// One for each stream, named after what most of its time was; computation first, then copies to the device and from it.
-fn lanes(activities: &[Activity]) -> Vec<Lane<'_>> {
+fn streams(activities: &[Activity]) -> Vec<Stream<'_>> {
     let mut streams: BTreeMap<u32, Vec<&Activity>> = BTreeMap::new();
     for activity in activities.iter().filter(|activity| activity.kind != ActivityKind::Mark) {
         streams.entry(activity.stream).or_default().push(activity);
@@ -111,19 +69,25 @@ fn lanes(activities: &[Activity]) -> Vec<Lane<'_>> {
     let counts: Vec<usize> = (0..WORK.len()).map(count).collect();
     let lane = |(work, stream, activities): (usize, u32, Vec<_>)| {
         let number = if counts[work] > 1 { format!(", stream {stream}") } else { String::new() };
-        Lane { name: format!("{}{number}", WORK[work].1), work, activities }
+        Stream { name: format!("{}{number}", WORK[work].1), work, activities }
     };
     found.into_iter().map(lane).collect()
 }
 
-impl Lane<'_> {
-    /// Draws the step on so many pixels, from a corner on.
-    fn draw(&self, canvas: &Canvas, step: &Step, pixels: usize, (left, y): (i32, i32)) -> Result {
-        for run in runs(&self.activities, step.start, step.length, pixels) {
-            let color = tint(method_color(WORK[self.work].2), STRENGTHS[run.strength]);
-            canvas.rect((left + run.from as i32, y + 3), (left + run.to as i32, y + LANE - 3), color)?;
-        }
-        Ok(())
+impl<'t> Stream<'t> {
+    /// The lane of a step of this start and length, in nanoseconds.
+    fn lane(self, start: u64, length: u64) -> Lane<'t> {
+        let color = |strength: usize| tint(method_color(WORK[self.work].2), STRENGTHS[strength]);
+        let colors = [0, 1, 2].map(color);
+        let draw = move |canvas: &Canvas, at: &dyn Fn(f64) -> i32, y: i32| {
+            let left = at(0.0);
+            let pixels = (at(length as f64 * 1e-9) - left).max(1) as usize;
+            runs(&self.activities, start, length, pixels).into_iter().try_for_each(|run| {
+                let [from, to] = [run.from, run.to].map(|pixel| left + pixel as i32);
+                canvas.rect((from, y + 3), (to, y + LANE - 3), colors[run.strength])
+            })
+        };
+        Lane { name: self.name, draw: Box::new(draw) }
     }
 }
 
@@ -189,7 +153,7 @@ mod tests {
             of(ActivityKind::Kernel, 7, 4),
             of(ActivityKind::HostToDevice, 8, 5),
         ];
-        let names: Vec<String> = lanes(&all).into_iter().map(|lane| lane.name).collect();
+        let names: Vec<String> = streams(&all).into_iter().map(|stream| stream.name).collect();
         assert_eq!(
             names,
             ["compute", "host to device, stream 8", "host to device, stream 9", "device to host"]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{CellShape, Comparison, DEVICE_NAME};
-use crate::keys::{Settings, is_within};
+use crate::keys::is_within;
 use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
-use crate::report::line::Line;
+use crate::report::prelude::*;
 use crate::report::{labels, offload, operators};
 use crate::row::Ceilings;
-use crate::row::{Row, Status, ceilings};
+use crate::row::ceilings;
 
 impl<'a> Comparison<'a> {
     /// Arranges the cells of a recipe with those of these rows that are theirs.
@@ -22,87 +22,79 @@ impl<'a> Comparison<'a> {
         for (settings, device) in settings.iter_mut().zip(&recipe.devices) {
             settings.insert(DEVICE_NAME.into(), device.as_str().into());
         }
-        let swept = recipe.swept.clone();
-        let (mut sizes, methods): (Vec<String>, Vec<String>) =
-            swept.iter().cloned().partition(|key| is_size(key));
-        sizes.sort_by_key(|key| keys::place(key));
-        // A key that only one kind of network has distinguishes no sizes.
-        sizes.retain(|key| settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, &settings));
-        sizes.extend((!recipe.devices.is_empty()).then(|| DEVICE_NAME.into()));
-        let mut methods: Vec<String> =
-            methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
-
+        let (mut sizes, mut methods) = sizes_and_methods(recipe, &settings);
         let (of_shapes, divided) = of_whole_steps(&settings, &mut sizes);
         let of_steps = !divided.is_empty();
         methods.extend(divided);
         let mut of_methods = settings.clone();
         operators::as_one(&mut methods, &recipe.cells, &mut of_methods);
-        let (shape_of, shape_first) = group(&of_shapes, &sizes);
-        let (method_of, method_first) = group(&of_methods, &methods);
-        let label_sizes =
-            label_sizes(&sizes, &of_shapes[0], shape_first.len(), |keys| group(&of_shapes, keys).1.len());
+        let (shape_of, first) = group(&of_shapes, &sizes);
+        let label_sizes = label_sizes(&sizes, &of_shapes, first.len());
         let of_problem: Vec<String> = sizes.iter().filter(|key| !keys::is_repetition(key)).cloned().collect();
         let (problem_of, _) = group(&of_shapes, &of_problem);
-        let shapes = shape_first
-            .iter()
-            .map(|&i| CellShape {
-                label: labels::shape_label(&label_sizes, &of_shapes[i]),
-                name: labels::shape_name(&label_sizes, &of_shapes[i]),
-                settings: of_shapes[i].clone(),
-                problem: problem_of[i],
-            })
-            .collect();
+        let shape = |&i: &usize| CellShape {
+            label: labels::shape_label(&label_sizes, &of_shapes[i]),
+            name: labels::shape_name(&label_sizes, &of_shapes[i]),
+            settings: of_shapes[i].clone(),
+            problem: problem_of[i],
+        };
+        let shapes = first.iter().map(shape).collect();
+        let (method_of, first) = group(&of_methods, &methods);
         let named = |&i: &usize| labels::Named { settings: &of_methods[i], name: &recipe.names[i] };
-        let named: Vec<labels::Named> = method_first.iter().map(named).collect();
+        let named: Vec<labels::Named> = first.iter().map(named).collect();
         let methods = labels::methods(&methods, &named, |key| recipe.report.baseline.contains_key(key));
 
-        let found = find_rows(recipe, rows);
-        let selected = |settings: &Settings| {
-            !recipe.report.baseline.is_empty() && matches(settings, &recipe.report.baseline)
-        };
-        let selected: Vec<bool> = settings.iter().map(selected).collect();
-        let nearest = nearest_baselines(&selected, &shape_of, &of_methods);
-        let highest = ceilings::highest(rows);
-        let row_of = |i: usize| {
-            let ended = found[i].iter().copied().find(|row| row.status == Status::Ok);
-            ended.or(found[i].first().copied())
-        };
-        let mut lines: Vec<Line> = settings
-            .into_iter()
-            .enumerate()
-            .map(|(i, settings)| Line {
-                cell: &recipe.cells[i],
-                published: recipe.report.published.iter().find(|p| matches(&settings, &p.cell)),
-                settings: Arc::new(settings),
-                shape: shape_of[i],
-                method: method_of[i],
-                row: row_of(i),
-                rows: found[i].clone(),
-                baseline: nearest[i],
-                nearest: nearest[i].is_some_and(|base| nearest[base] != Some(base)),
-                ceilings: row_of(i)
-                    .map_or_else(Ceilings::default, |row| highest[&*row.environment.device.name]),
-                kernels: None,
-            })
-            .collect();
-
-        with_proven_rates(&mut lines);
-        let (frame, crossings) = Frame::of_cells(&lines);
-        let verified = Vec::new();
-        Self {
-            recipe,
-            swept,
-            sizes,
-            label_sizes,
-            of_steps,
-            shapes,
-            methods,
-            lines,
-            frame,
-            crossings,
-            verified,
-        }
+        let is_selected = |settings| matches(settings, &recipe.report.baseline);
+        let any = !recipe.report.baseline.is_empty();
+        let selected: Vec<bool> = settings.iter().map(|settings| any && is_selected(settings)).collect();
+        let baselines = nearest_baselines(&selected, &shape_of, &of_methods);
+        let lines = lines(recipe, rows, settings, [shape_of, method_of], &baselines);
+        let (frame, verified) = (Frame::of_cells(&lines), Vec::new());
+        Self { recipe, sizes, label_sizes, of_steps, shapes, methods, lines, frame, verified }
     }
+}
+
+/// The swept keys that are sizes, in reading order, and those that distinguish methods.
+fn sizes_and_methods(recipe: &Recipe, settings: &[Settings]) -> (Vec<String>, Vec<String>) {
+    let (mut sizes, mut methods): (Vec<String>, Vec<String>) =
+        recipe.swept.iter().cloned().partition(|key| is_size(key));
+    sizes.sort_by_key(|key| keys::place(key));
+    // A key that only one kind of network has distinguishes no sizes.
+    sizes.retain(|key| settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, settings));
+    sizes.extend((!recipe.devices.is_empty()).then(|| DEVICE_NAME.into()));
+    methods.retain(|key| !goes_along(key, settings));
+    (sizes, methods)
+}
+
+/// The cells with their rows, shapes, methods and baselines.
+fn lines<'a>(
+    recipe: &'a Recipe,
+    rows: &'a [Row],
+    settings: Vec<Settings>,
+    [shape_of, method_of]: [Vec<usize>; 2],
+    baselines: &[Option<usize>],
+) -> Vec<Line<'a>> {
+    let highest = ceilings::highest(rows);
+    let found = find_rows(recipe, rows).into_iter().zip(settings);
+    let line = |(i, (rows, settings)): (usize, (Vec<&'a Row>, Settings))| {
+        let row = rows.iter().find(|row| row.status == Status::Ok).or(rows.first()).copied();
+        Line {
+            cell: &recipe.cells[i],
+            published: recipe.report.published.iter().find(|p| matches(&settings, &p.cell)),
+            settings: Arc::new(settings),
+            shape: shape_of[i],
+            method: method_of[i],
+            row,
+            rows,
+            baseline: baselines[i],
+            nearest: baselines[i].is_some_and(|base| baselines[base] != Some(base)),
+            ceilings: row.map_or_else(Ceilings::default, |row| highest[&*row.environment.device.name]),
+            trace: None,
+        }
+    };
+    let mut lines: Vec<Line> = found.enumerate().map(line).collect();
+    with_proven_rates(&mut lines);
+    lines
 }
 
 /// Raises the rate of the bus each way at once to what the steps of the device prove.
@@ -130,10 +122,7 @@ const LIKE: [&str; 3] = ["precision", "train.optimizer", "offload.optimizer"];
 /// with the one of its own precision and state, and of those with the one with the most settings like its own: bf16 with bf16,
 /// and with a graph and without each level with level 0 of its kind.
 fn nearest_baselines(selected: &[bool], shape_of: &[usize], settings: &[Settings]) -> Vec<Option<usize>> {
-    let mut of_shapes: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (i, shape) in shape_of.iter().enumerate() {
-        of_shapes.entry(*shape).or_default().push(i);
-    }
+    let of_shapes = (0..shape_of.len()).into_group_map_by(|&i| shape_of[i]);
     let any_selected = selected.contains(&true);
     let mut nearest = vec![None; settings.len()];
     for cells in of_shapes.values() {
@@ -145,12 +134,9 @@ fn nearest_baselines(selected: &[bool], shape_of: &[usize], settings: &[Settings
         let is_twin = |i: usize| chosen.contains(&i) || !has_own(i) && is_alike(i);
         let bases: Vec<usize> = cells.iter().copied().filter(|&i| is_twin(i)).collect();
         for &i in cells {
-            nearest[i] = match is_twin(i) {
-                true => Some(first),
-                false => {
-                    bases.iter().copied().min_by_key(|&base| (differences(settings, i, base), base != first))
-                }
-            };
+            let by_likeness = |&base: &usize| (differences(settings, i, base), base != first);
+            let alike = || bases.iter().copied().min_by_key(by_likeness);
+            nearest[i] = if is_twin(i) { Some(first) } else { alike() };
         }
     }
     nearest
@@ -176,8 +162,8 @@ fn of_whole_steps(settings: &[Settings], sizes: &mut Vec<String>) -> (Vec<Settin
         let Some(whole) = whole.filter(|whole| sizes.iter().any(|size| size == whole)) else { continue };
         let mut merged = of_steps.clone();
         for settings in &mut merged {
-            let of = |key: &str| settings.get(key).and_then(Value::as_u64).unwrap_or(1);
-            let product = of(whole) * of(&key);
+            let number = |key: &str| settings.get(key).and_then(Value::as_u64).unwrap_or(1);
+            let product = number(whole) * number(&key);
             settings.insert(whole.into(), product.into());
         }
         let others: Vec<String> = sizes.iter().filter(|size| **size != key).cloned().collect();
@@ -212,38 +198,35 @@ fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Vec<&'a Row>> {
 fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
     let mut first: Vec<usize> = Vec::new();
     let mut groups: HashMap<Vec<Option<&Value>>, usize> = HashMap::new();
-    let of = settings.iter().enumerate().map(|(i, settings)| {
+    let groups_of = settings.iter().enumerate().map(|(i, settings)| {
         *groups.entry(keys.iter().map(|key| settings.get(key)).collect()).or_insert_with(|| {
             first.push(i);
             first.len() - 1
         })
     });
-    (of.collect(), first)
+    (groups_of.collect(), first)
 }
 
 /// Up to three sizes, and more while two shapes would share a label; where none differs, the first that every
 /// recipe must write. What a preset or the tokenizer decides comes last.
-fn label_sizes(
-    sizes: &[String],
-    first: &Settings,
-    shapes: usize,
-    distinct: impl Fn(&[String]) -> usize,
-) -> Vec<String> {
+fn label_sizes(sizes: &[String], settings: &[Settings], shapes: usize) -> Vec<String> {
     if sizes.is_empty() {
         let must = |entry: &&keys::Entry| {
-            entry.key.default.is_required() && entry.is_of(first) && first.contains_key(&entry.path)
+            entry.key.default.is_required()
+                && entry.is_of(&settings[0])
+                && settings[0].contains_key(&entry.path)
         };
         let usual = keys::all().iter().filter(|entry| is_size(&entry.path)).filter(must);
         return usual.take(3).map(|entry| entry.path.clone()).collect();
     }
-    let follows = |key: &&String| deciders(key).any(|leader| sizes.iter().any(|size| size == leader));
-    let (last, first): (Vec<&String>, Vec<&String>) = sizes.iter().partition(follows);
-    let mut shown: Vec<String> = first.iter().take(3).copied().cloned().collect();
-    for key in first.into_iter().skip(3).chain(last) {
-        if distinct(&shown) == shapes {
+    let follows = |key: &String| deciders(key).any(|leader| sizes.iter().any(|size| size == leader));
+    let (last, mut shown): (Vec<String>, Vec<String>) = sizes.iter().cloned().partition(follows);
+    let more = shown.split_off(shown.len().min(3));
+    for key in more.into_iter().chain(last) {
+        if group(settings, &shown).1.len() == shapes {
             break;
         }
-        shown.push(key.clone());
+        shown.push(key);
     }
     shown
 }

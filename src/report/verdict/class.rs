@@ -2,15 +2,13 @@
 
 use std::cmp::Ordering;
 
-use itertools::Itertools;
-
 use super::MOST;
 use crate::common::Bytes;
 use crate::common::text::percent;
 use crate::report::interval::Ratio;
 use crate::report::labels;
-use crate::report::pareto::AS_MUCH;
-use crate::report::table::{Comparison, Group};
+use crate::report::pareto::{self, AS_MUCH};
+use crate::report::prelude::*;
 
 /// Where these differ, methods learn differently, and time and memory do not say which one to take.
 const LEARNING: [&str; 6] =
@@ -41,34 +39,30 @@ impl<'c> Class<'c> {
             let base = group.lines.iter().find_map(|&line| comparison.lines[line].baseline)?;
             of_problem.iter().find(|of| of.lines.contains(&base))
         };
-        let bases = of_problem.iter().filter_map(base_of).map(|base| base.lines[0]);
-        let bases: Vec<usize> = bases.unique().collect();
-        let is_base = |group: &Group| bases.contains(&group.lines[0]);
-        let class = |line: &usize| {
-            let base = of_problem.iter().find(|group| group.lines[0] == *line)?;
-            let compared = |group: &&Group| {
-                base_of(group).is_some_and(|of| of.lines[0] == *line) && group.lines[0] != *line
-            };
-            let own = of_problem.iter().filter(compared);
-            let (others, own): (Vec<&Group>, Vec<&Group>) = own.partition(|group| is_base(group));
+        let bases: Vec<&Group> =
+            of_problem.iter().filter_map(base_of).unique_by(|base| base.lines[0]).collect();
+        let is = |group: &Group, other: &Group| group.lines[0] == other.lines[0];
+        let class = |base: &&Group| {
+            let compared = |group: &&Group| base_of(group).is_some_and(|of| is(of, base)) && !is(group, base);
+            let is_base = |group: &&Group| bases.iter().any(|base| is(base, group));
+            let all = of_problem.iter().filter(compared);
+            let (others, own): (Vec<&Group>, Vec<&Group>) = all.partition(is_base);
             let own = if own.is_empty() { others } else { own };
-            let others: Vec<Rival> =
-                own.into_iter().filter_map(|group| Rival::new(comparison, group, base)).collect();
-            (!others.is_empty()).then(|| Self { base: base.clone(), others, comparison })
+            let rivals = own.into_iter().filter_map(|group| Rival::new(comparison, group, base));
+            let others: Vec<Rival> = rivals.collect();
+            (!others.is_empty()).then(|| Self { base: (*base).clone(), others, comparison })
         };
-        let mut classes: Vec<Self> = bases.iter().filter_map(class).collect();
         // What the recipe compares first comes first.
-        classes.sort_by_key(|class| class.base.lines[0]);
-        classes
+        let classes = bases.iter().filter_map(class);
+        classes.sorted_by_key(|class| class.base.lines[0]).collect()
     }
 
     /// `with precision bf16, `: what this baseline has that others do not.
     pub fn name(&self, all: &[Self]) -> String {
-        let settings = |class: &Self| self.comparison.lines[class.base.lines[0]].settings.clone();
-        let own = settings(self);
-        let differs = |key: &&String| !all.iter().map(|class| settings(class).get(*key).cloned()).all_equal();
-        let keys: Vec<String> = self.comparison.swept.iter().filter(differs).cloned().collect();
-        let label = labels::in_full(&keys, &own);
+        let settings = |class: &Self| &self.comparison.lines[class.base.lines[0]].settings;
+        let differs = |key: &&String| !all.iter().map(|class| settings(class).get(*key)).all_equal();
+        let keys: Vec<String> = self.comparison.recipe.swept.iter().filter(differs).cloned().collect();
+        let label = labels::in_full(&keys, settings(self));
         if label.is_empty() { label } else { format!("with {label}, ") }
     }
 
@@ -78,17 +72,9 @@ impl<'c> Class<'c> {
 
     /// Methods that no other one, nor the baseline, beats in time and memory at once, by rising time.
     pub fn front(&self) -> Vec<&Rival> {
-        let by_time = |a: &&Rival, b: &&Rival| {
-            a.ratio.value.total_cmp(&b.ratio.value).then(a.memory.total_cmp(&b.memory))
-        };
-        let mut least = f64::INFINITY;
-        let better = |rival: &&Rival| {
-            let is_beaten = rival.ratio.value >= 1.0 && rival.memory >= AS_MUCH * self.base_memory();
-            let better = rival.memory < AS_MUCH * least && !is_beaten;
-            least = least.min(rival.memory);
-            better
-        };
-        self.others.iter().sorted_by(by_time).filter(better).collect()
+        let all = [&self.base].into_iter().chain(self.others.iter().map(|rival| &rival.group));
+        let rival = |group: &Group| self.others.iter().find(|rival| rival.group.lines == group.lines);
+        pareto::front(self.comparison, all).into_iter().filter_map(rival).collect()
     }
 
     /// The method with the least memory at no cost; else the one with the least product of time and memory, if that is less
@@ -105,22 +91,28 @@ impl<'c> Class<'c> {
 
     /// The methods that the answer tells of: the least memory, and a cheaper way to save, or the fastest; else the one that is
     /// nearest to the baseline.
-    pub fn told(&self) -> Vec<&Rival> {
+    pub fn mentioned(&self) -> Vec<&Rival> {
         let front = self.front();
         let is_less = |rival: &&&Rival| rival.memory < AS_MUCH * self.base_memory();
         let least = front.last().filter(is_less).copied();
         let fastest = front.first().filter(|rival| rival.ratio.value < 1.0).copied();
-        let told = [least, self.chosen(), fastest].into_iter().flatten();
-        let mut told: Vec<&Rival> = told.unique_by(|rival| rival.group.method).take(MOST - 1).collect();
-        if told.is_empty() {
+        let all = [least, self.chosen(), fastest].into_iter().flatten().unique_by(|rival| rival.group.method);
+        let mut all: Vec<&Rival> = all.take(MOST - 1).collect();
+        if all.is_empty() {
             let nearest = |a: &&Rival, b: &&Rival| a.ratio.value.total_cmp(&b.ratio.value);
-            told.extend(self.others.iter().min_by(nearest));
+            all.extend(self.others.iter().min_by(nearest));
         }
-        told
+        all
+    }
+
+    /// A text of each of them, of so many at most.
+    pub fn texts(&self, most: usize) -> Vec<String> {
+        let mentioned = self.mentioned().into_iter().take(most).enumerate();
+        mentioned.map(|(place, rival)| self.text(rival, place == 0)).collect()
     }
 
     /// `level 1 makes a step 1.16 ± 0.02 times as long as level 0 and saves 4.50 MiB (20 %)`; the baseline is named in the first one.
-    pub fn text(&self, rival: &Rival, first: bool) -> String {
+    fn text(&self, rival: &Rival, first: bool) -> String {
         let name = self.comparison.said(rival.group.method);
         let change = self.change(rival);
         let is_free = rival.ratio.is_no_cost() && !rival.ratio.is_shorter();
@@ -128,35 +120,28 @@ impl<'c> Class<'c> {
             return format!("{name} {change} at no cost ({})", rival.ratio.times("the time"));
         }
         let what = if self.comparison.with_samplers() { "the time of a real token" } else { "a step" };
-        let as_base = if first {
-            format!("as long as {}", self.comparison.said(self.base.method))
-        } else {
-            "as long".into()
-        };
+        let base = || format!("as long as {}", self.comparison.said(self.base.method));
+        let as_base = if first { base() } else { "as long".into() };
         format!("{name} makes {what} {} and {change}", rival.ratio.times(&as_base))
     }
 
     /// What a method saves of tensors, and by the driver where that is known.
     fn change(&self, rival: &Rival) -> String {
-        let of = |column: &str| {
+        let part = |column: &str| {
             let [own, base] = [&rival.group, &self.base].map(|of| self.comparison.of_group(column, of));
-            own.zip(base)
+            let (own, base) = own.zip(base)?;
+            let bytes = Bytes((own - base).abs() as u64);
+            Some((bytes, percent(own / base - 1.0), own.total_cmp(&base)))
         };
-        let part = |(own, base): (f64, f64)| {
-            let share = percent(own / base - 1.0);
-            (Bytes((own - base).abs() as u64).to_string(), share, own.total_cmp(&base))
+        let Some((bytes, share, side)) = part("live_peak_bytes") else { return String::new() };
+        let text = match side {
+            Ordering::Equal => return "needs as much memory".into(),
+            Ordering::Less => format!("saves {bytes} ({share})"),
+            Ordering::Greater => format!("needs {bytes} more ({share})"),
         };
-        let Some(tensors) = of("live_peak_bytes").map(part) else { return String::new() };
-        let text = match &tensors {
-            (_, _, Ordering::Equal) => return "needs as much memory".into(),
-            (bytes, share, Ordering::Less) => format!("saves {bytes} ({share})"),
-            (bytes, share, Ordering::Greater) => format!("needs {bytes} more ({share})"),
-        };
-        match of("driver_peak_bytes").map(part) {
-            Some((bytes, share, side)) if side == tensors.2 => {
-                format!("{text} of tensors, {bytes} ({share}) by the driver")
-            }
-            _ => text,
+        match part("driver_peak_bytes").filter(|(.., of_driver)| *of_driver == side) {
+            Some((bytes, share, _)) => format!("{text} of tensors, {bytes} ({share}) by the driver"),
+            None => text,
         }
     }
 

@@ -1,11 +1,8 @@
 //! One panel of learning curves: the values of every cell over its steps.
 
-use super::super::axis::{extent, from_zero, padded};
-use super::super::canvas::{Canvas, Result};
-use super::super::look::{method_color, tint};
-use super::super::plot::{Area, Axis, Plot, Ticks};
+use super::super::prelude::*;
 use crate::common::text::significant;
-use crate::measure::{Evaluation, Measurement};
+use crate::measure::Measurement;
 
 /// From so many steps on, a mean runs over them.
 const MANY_STEPS: usize = 100;
@@ -17,7 +14,6 @@ const APART: i32 = 14;
 
 /// The curve of one cell.
 pub struct Curve<'c> {
-    pub line: usize,
     /// Its colour and marker.
     pub sign: usize,
     pub measured: &'c Measurement,
@@ -79,19 +75,14 @@ pub enum Shown {
 }
 
 impl Shown {
-    fn held_out(self, evaluation: &Evaluation) -> f64 {
-        match self {
-            Self::Loss | Self::Difference => evaluation.loss,
-            Self::Accuracy => evaluation.accuracy * 100.0,
-        }
-    }
-
     /// What was seen at each evaluation, and its value.
     fn marks(self, curve: &Curve) -> Vec<(f64, f64)> {
-        if self == Self::Difference {
-            return curve.differences();
+        let evaluations = curve.measured.evaluations.iter();
+        match self {
+            Self::Loss => evaluations.map(|e| (curve.at(e.step), e.loss)).collect(),
+            Self::Accuracy => evaluations.map(|e| (curve.at(e.step), e.accuracy * 100.0)).collect(),
+            Self::Difference => curve.differences(),
         }
-        curve.measured.evaluations.iter().map(|e| (curve.at(e.step), self.held_out(e))).collect()
     }
 
     fn losses(self, curve: &Curve) -> Vec<(f64, f64)> {
