@@ -200,8 +200,7 @@ fn cell(args: &GenerateArgs, device: DeviceId, model: &Model, [batch, longest]: 
         ));
     }
     let quoted = |text: String| toml::Value::String(text).to_string();
-    // A folder may be called `random`, which as weights means others.
-    let weights = quoted(Path::new(".").join(&args.folder).display().to_string());
+    let weights = quoted(model.weights_folder().expect("a folder's model").display().to_string());
     let kind = model.kind().expect("a language model");
     let text = format!(
         "title = \"generation\"\ndevice = \"{device}\"\n[model]\nkind = \"{kind}\"\nweights = {weights}\n\

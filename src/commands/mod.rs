@@ -23,6 +23,7 @@ use crate::common::DeviceId;
 use crate::common::streams::tell;
 use crate::device::Target;
 use crate::model::Model;
+use crate::params::hub::{self, Needs};
 use crate::recipe::{Recipe, Setting};
 use crate::run::Results;
 
@@ -44,6 +45,18 @@ pub fn open_results(folder: &Path) -> Result<Results> {
     Ok(results)
 }
 
+/// Fetches the models of the Hub that the cells of a recipe read, each once: before the processes that measure.
+///
+/// # Errors
+/// When one cannot be had.
+pub fn fetch_models(recipe: &Recipe) -> Result<()> {
+    let folders = recipe.cells.iter().filter_map(|cell| cell.model.weights_folder()).unique();
+    folders.map(|folder| hub::fetched(folder, Needs::Weights)).try_for_each(|found| match found {
+        Ok(_) => Ok(()),
+        Err(why) => Err(miette!("{why}")),
+    })
+}
+
 /// What the user should know of the folders of weights of a recipe, each once.
 pub fn tell_of_models(recipe: &Recipe) {
     let models = recipe.cells.iter().filter_map(|cell| {
@@ -57,7 +70,7 @@ pub fn tell_of_models(recipe: &Recipe) {
 
 /// What the user should know of a model's folder.
 fn notices(folder: &Path, model: &Model, trains: bool) -> Vec<String> {
-    let file = folder.join("config.json");
+    let file = hub::local(folder).join("config.json");
     let of = |notice: String| format!("{}: {notice}", file.display());
     model.notices(trains).into_iter().map(of).collect()
 }

@@ -54,11 +54,21 @@ fn distrust(folder: &Path) -> Option<String> {
     }
 }
 
-fn resolve(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+/// `$XDG_CACHE_HOME`, else `~/.cache`: where programs have their own folders.
+pub fn user_cache() -> Option<PathBuf> {
+    base(|name| std::env::var_os(name))
+}
+
+fn resolve(variable: impl Fn(&str) -> Option<OsString> + Copy) -> Option<PathBuf> {
+    let own = variable("RUNNER_CACHE").filter(|value| !value.is_empty()).map(PathBuf::from);
+    own.or_else(|| Some(base(variable)?.join("runner")))
+}
+
+fn base(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // A relative path there is invalid, by the XDG specification.
-    let base = || set("XDG_CACHE_HOME").filter(|path| path.is_absolute());
-    set("RUNNER_CACHE").or_else(|| Some(base().or_else(|| Some(set("HOME")?.join(".cache")))?.join("runner")))
+    let base = set("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+    base.or_else(|| Some(set("HOME")?.join(".cache")))
 }
 
 /// Writes a file to a folder of what was found out before. Where the folder cannot be written to, the next process finds

@@ -2,12 +2,15 @@
 //! name, then renamed.
 
 use std::fs::{self, File, Metadata, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use tempfile::{Builder, TempDir};
+
+use super::text::hex;
 
 /// How the name of a file begins and ends that is still being written. Files of others may end so, too.
 const UNFINISHED: [&str; 2] = [".writing-", ".tmp"];
@@ -22,6 +25,17 @@ pub fn regular(path: &Path) -> io::Result<Metadata> {
     match found.is_file() {
         true => Ok(found),
         false => Err(io::Error::new(io::ErrorKind::IsADirectory, "it is no regular file")),
+    }
+}
+
+/// SHA-256 of a file, in hex digits.
+pub fn sha256(path: &Path) -> io::Result<String> {
+    let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hex(&hash.finalize())),
+            bytes => hash.update(&buffer[..bytes]),
+        }
     }
 }
 

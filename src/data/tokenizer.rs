@@ -13,6 +13,7 @@ use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer as Inner};
 
 use super::DataError;
 use crate::common::text::printable;
+use crate::params::hub::{self, Needs};
 use crate::params::weights::found;
 pub use ends::generation_ends;
 use ends::read_json;
@@ -51,7 +52,7 @@ impl Tokenizer {
     /// # Errors
     /// A missing or damaged file.
     pub fn load(path: &Path) -> Result<Self, DataError> {
-        let path = Self::file(path);
+        let path = Self::file(&hub::fetched(path, Needs::Description).map_err(DataError::new)?);
         if !path.exists() {
             return Err(DataError::new(format!(
                 "there is no {}; name a tokenizer.json or a folder that holds one",

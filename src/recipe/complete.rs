@@ -1,18 +1,24 @@
 //! [`complete`]: checks values against the key table, and adds its defaults where nothing is written.
 
+use std::path::Path;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::diagnostic::{RecipeError, Source};
 use super::keys::{self, Entry};
-use super::tagged::{find, is_tag, table_of};
+use super::tagged::{KIND, find, is_tag, table_of};
 use crate::keys::Section;
+use crate::model::config;
+use crate::model::families::Family;
+use crate::params::RANDOM;
 
 /// Checks every value where it is written, and adds the defaults of the keys that are not.
 ///
 /// # Errors
 /// A number that its key does not take.
 pub fn complete(root: &mut DeTable<'_>, source: &Source) -> Result<(), RecipeError> {
+    name_kind(root, source)?;
     // Entries of a section stand together.
     for entries in keys::all().chunk_by(|a, b| std::ptr::eq(a.section, b.section)) {
         let section = entries[0].section;
@@ -33,6 +39,29 @@ pub fn complete(root: &mut DeTable<'_>, source: &Source) -> Result<(), RecipeErr
                 table.insert(Spanned::new(0..0, key.name.into()), default.clone());
             }
         }
+    }
+    Ok(())
+}
+
+/// Names the kind of a model that is written without one: that of its preset, or of its weights.
+///
+/// # Errors
+/// When its weights cannot be read.
+fn name_kind(root: &mut DeTable<'_>, source: &Source) -> Result<(), RecipeError> {
+    let Some(model) = table_of(root, "model").filter(|model| !model.contains_key(KIND)) else {
+        return Ok(());
+    };
+    let text = |key: &str| Some((model.get(key)?.get_ref().as_str()?.to_string(), model.get(key)?.span()));
+    let kind = match (text("preset"), text("weights")) {
+        (Some((preset, _)), _) => Family::of_preset(&preset).map(|family| family.kind),
+        (None, Some((weights, span))) if weights != RANDOM => {
+            let kind = config::kind_of(Path::new(&weights));
+            Some(kind.map_err(|why| source.at(Some(span), why, String::new()))?)
+        }
+        (None, _) => None,
+    };
+    if let Some(kind) = kind {
+        model.insert(Spanned::new(0..0, KIND.into()), Spanned::new(0..0, DeValue::String(kind.into())));
     }
     Ok(())
 }

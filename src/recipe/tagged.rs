@@ -19,7 +19,8 @@ const TAGGED: [(&str, &str); 5] = [
     ("train.schedule", KIND),
     ("tuning", "method"),
 ];
-const KIND: &str = "kind";
+/// The key of the first of them.
+pub const KIND: &str = "kind";
 
 /// Sections with keys of their own also, and the key that chooses the others, which are serde's `offload.strategy` and
 /// `task.kind`.

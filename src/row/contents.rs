@@ -1,8 +1,8 @@
 //! [`Contents`]: checksums of the files that cells read, which identify a row together with its settings.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::common::text::hex;
 use crate::common::{Bytes, cache, files};
 use crate::data::{Corpus, Data, Split, TextSource, Tokenizer, TokenizerSource};
-use crate::params::{WeightsFrom, peft, weights};
+use crate::params::{WeightsFrom, hub, peft, weights};
 use crate::recipe::Cell;
 use crate::row::Inputs;
 
@@ -96,14 +96,7 @@ impl<'a> Contents<'a> {
                 path.display()
             ));
         }
-        let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
-        loop {
-            match file.read(&mut buffer)? {
-                0 => break,
-                n => hash.update(&buffer[..n]),
-            }
-        }
-        let sum = hex(&hash.finalize());
+        let sum = files::sha256(path)?;
         // A file that is being written has another content already.
         if Remembered::new(path, &fs::metadata(path)?)? == before {
             self.remember(Remembered { sha256: sum.clone(), ..before });
@@ -151,7 +144,7 @@ impl Remembered {
 fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
     let mut all = Vec::new();
     if let Some(WeightsFrom::Folder(folder)) = cell.model.weights() {
-        all.push(("model.weights", Reads::Weights(folder.clone())));
+        all.push(("model.weights", Reads::Weights(hub::local(folder))));
     }
     if let Some(folder) = cell.tuning.folder() {
         all.push(("tuning.adapter", Reads::Adapter(folder.to_path_buf())));
@@ -163,7 +156,7 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
             all.push(("data.corpus", Reads::Corpus(path.clone(), splits)));
         }
         if let TokenizerSource::Path(path) = tokenizer {
-            all.push(("data.tokenizer", Reads::Tokenizer(path.clone())));
+            all.push(("data.tokenizer", Reads::Tokenizer(hub::local(path))));
         }
     }
     let files = cell.task.as_ref().map_or(Vec::new(), |task| task.kind.files());

@@ -1,6 +1,7 @@
 //! Checksums follow the files that are read, and no others.
 
 use std::cell::RefCell;
+use std::fs::File;
 
 use super::*;
 use crate::recipe::{Recipe, Source};

@@ -18,6 +18,7 @@ use crate::model::Model;
 use crate::model::language::Decoder;
 use crate::model::swiglu::SwigluStack;
 use crate::parallel::Groups;
+use crate::params::hub;
 use crate::params::save::Saved;
 use crate::recipe::{Cell, Folders};
 use crate::world::{Traffic, World};
@@ -201,7 +202,8 @@ fn save_trained<N: Build>(run: &mut Run<'_, N>, folders: &Folders, groups: &Grou
     let shares = run.training.shares();
     if shares.takes_part(&groups.replicas) {
         // Not that of a state.
-        let base = run.cell.model.weights_folder();
+        let base = run.cell.model.weights_folder().map(hub::local);
+        let base = base.as_deref();
         if let Some(folder) = &folders.weights {
             run.save(folder, (Saved::Weights, &shares), |training, folder| {
                 training.write_model(folder, base, &shares)

@@ -15,6 +15,7 @@ use crate::common::text::without_mark;
 use crate::keys::Key;
 use crate::model::Model;
 use crate::model::families::Family;
+use crate::params::hub::{self, HubName, Needs};
 use crate::params::save::{MARK, RUNNER};
 use crate::params::weights::found;
 
@@ -26,12 +27,21 @@ pub fn from_hugging_face(folder: &Path) -> Result<Model, String> {
     let file = ConfigFile::read(folder)?;
     let kind = file.supported_kind(folder)?;
     // A folder may be called `random`, a word that means other weights.
-    let weights = Path::new(".").join(folder);
+    let is_on_hub = HubName::parse(folder).is_some();
+    let weights = if is_on_hub { folder.to_path_buf() } else { Path::new(".").join(folder) };
     let weights = weights
         .to_str()
         .ok_or_else(|| format!("the name of the folder {} is not UTF-8; rename it", folder.display()))?;
     let section = json!({ kind: { "weights": weights } });
     serde_json::from_value(section).map_err(|e| e.to_string())
+}
+
+/// The kind of the model that a folder of weights holds.
+///
+/// # Errors
+/// A missing or damaged `config.json`, or a kind that is not supported.
+pub fn kind_of(folder: &Path) -> Result<String, String> {
+    ConfigFile::read(folder)?.supported_kind(folder).map(String::from)
 }
 
 /// The `config.json` of a model whose weights are stored in this type. `base`: that of its first weights, which stays as it
@@ -100,6 +110,7 @@ impl ConfigFile {
     /// # Errors
     /// When the folder has none, or one that is damaged.
     pub fn read(folder: &Path) -> Result<Self, String> {
+        let folder = &hub::fetched(folder, Needs::Description)?;
         found::folder(folder)?;
         let path = folder.join("config.json");
         if !path.exists() {

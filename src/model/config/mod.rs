@@ -15,5 +15,5 @@ mod tests;
 
 pub use common::{Common, SECTION};
 pub use dimensions::{Dimensions, LearnedOrSinusoidal, dimension, joined, with_default};
-pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face, with_ends};
+pub use hugging_face::{ConfigFile, from_hugging_face, kind_of, to_hugging_face, with_ends};
 pub use section::LanguageModel;

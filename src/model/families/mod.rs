@@ -94,6 +94,11 @@ impl Family {
         FAMILIES.iter().find(|family| family.kind == kind).copied()
     }
 
+    /// The family that has this preset.
+    pub fn of_preset(preset: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|family| family.presets.iter().any(|(name, _)| *name == preset)).copied()
+    }
+
     /// The name of a dimension in `config.json`; empty where it has none.
     pub fn name_in_file(&self, dimension: &'static str) -> &'static str {
         if dimension == "activation" {

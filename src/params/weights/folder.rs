@@ -9,11 +9,12 @@ use serde::Deserialize;
 use super::check::{HEAD, is_embedding};
 use super::file::TensorFile;
 use super::found;
+use crate::params::hub::{self, Needs};
 use crate::params::save::WEIGHTS;
 
 /// How the names of a model's parameters begin, apart from those of its head.
 const PREFIXES: [&str; 2] = ["transformer.", "model."];
-const INDEX: &str = "model.safetensors.index.json";
+pub const INDEX: &str = "model.safetensors.index.json";
 
 /// The tensors of a folder by name. Nothing but the headers is read until a tensor is.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ impl Weights {
     /// # Errors
     /// Missing or damaged files, and an index that does not agree with its shards.
     pub fn open(folder: &Path) -> Result<Self, String> {
+        let folder = &hub::fetched(folder, Needs::Weights)?;
         let index = folder.join(INDEX);
         let paths = files(folder)?;
         let single = paths == [folder.join(WEIGHTS)];

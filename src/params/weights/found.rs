@@ -58,31 +58,12 @@ pub fn folder(folder: &Path) -> Result<(), String> {
     if is_link(folder) {
         return Err(format!("{name} is a link to something that is not there; name the folder itself"));
     }
-    if is_hub_id(folder) {
-        let own = folder.file_name().unwrap_or_default().to_string_lossy();
-        return Err(format!(
-            "there is no folder {name} here. If it is the name of a model of the Hugging Face Hub, download it, `hf download \
-             {name} --local-dir {own}`, and name the folder {own}"
-        ));
-    }
     if folder.starts_with("~") {
         return Err(format!(
             "there is no folder {name}: here no shell puts the home folder in the place of ~; write it out"
         ));
     }
     Err(format!("there is no folder {name}; name one that holds config.json and *.safetensors"))
-}
-
-/// `owner/name`, where no folder of the owner is here.
-fn is_hub_id(path: &Path) -> bool {
-    let text = path.to_string_lossy();
-    let is_name = |part: &str| {
-        !part.starts_with(['.', '~'])
-            && !part.is_empty()
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    };
-    let parts: Vec<&str> = text.split('/').collect();
-    parts.len() == 2 && parts.iter().all(|part| is_name(part)) && !Path::new(parts[0]).exists()
 }
 
 fn is_link(path: &Path) -> bool {

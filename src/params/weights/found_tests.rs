@@ -42,14 +42,10 @@ fn weights(folder: &Path, parts: &[&str]) {
 #[test]
 fn names_that_are_no_folder() {
     let place = place(&[("a/b.txt", "")]);
-    config(
-        Path::new("Qwen/Qwen2-0.5B"),
-        &["there is no folder", "hf download Qwen/Qwen2-0.5B --local-dir Qwen2-0.5B"],
-    );
     let lost = from_hugging_face(&place.path().join("a/lost")).map(|_| ()).unwrap_err();
     says(&lost, &["there is no folder", "name one that holds config.json"]);
     // It has a folder of its owner: no name of the hub is meant, nor is it in a longer path.
-    assert!(!lost.contains("Hub") && !is_hub_id(Path::new("src/lost")) && !is_hub_id(Path::new("a/b/c")));
+    assert!(!lost.contains("Hub"), "{lost}");
     config(Path::new("~/models/x"), &["no shell puts the home folder"]);
     config(&place.path().join("a/b.txt"), &["is a file; name the folder"]);
     symlink("nowhere", place.path().join("link")).unwrap();

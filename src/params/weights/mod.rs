@@ -13,4 +13,4 @@ mod tests;
 pub use check::{HEAD, is_embedding, shortened};
 pub use convert::{float, stored, write_elements};
 pub use file::TensorFile;
-pub use folder::{Weights, files};
+pub use folder::{INDEX, Weights, files};
