@@ -53,7 +53,7 @@ fn name_kind(root: &mut DeTable<'_>, source: &Source) -> Result<(), RecipeError>
     };
     let text = |key: &str| Some((model.get(key)?.get_ref().as_str()?.to_string(), model.get(key)?.span()));
     let kind = match (text("preset"), text("weights")) {
-        (Some((preset, _)), _) => Family::of_preset(&preset).map(|family| family.kind),
+        (Some((preset, _)), _) => Family::of_preset(&preset).map(|family| family.kind.to_string()),
         (None, Some((weights, span))) if weights != RANDOM => {
             let kind = config::kind_of(Path::new(&weights));
             Some(kind.map_err(|why| source.at(Some(span), why, String::new()))?)

@@ -3,7 +3,6 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 
 use super::Logits;
 use super::cuda_kernels::{Form, finish, gradient, observe_rows, reset, shape};

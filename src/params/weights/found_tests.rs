@@ -6,7 +6,6 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::*;
 use crate::model::config::from_hugging_face;
 use crate::params::weights::Weights;
 
