@@ -140,7 +140,7 @@ fn yarn_with_mscale_and_without_truncation() {
         "rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "beta_fast": 32,
         "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 0.8, "rope_theta": 10000.0
     });
-    check(table, 24, 163_840, &[1], &expected, 1.0569662562531275);
+    check(table, 24, 163_840, &[1], &expected, 1.0569662567531275);
     let expected = [
         1.0,
         0.225418001,

@@ -2,7 +2,9 @@
 
 use burn::tensor::DType;
 use runner::ops::cross_entropy::Logits;
-use runner::ops::cross_entropy::cuda::{LossState, chunk_gradient, observe_chunk, token_losses};
+use runner::ops::cross_entropy::cuda::{
+    LossState, chunk_gradient, logits as shaped, observe_chunk, token_losses,
+};
 use runner::ops::cross_entropy::loss::{Part, losses_and_gradients};
 use runner::ops::kernels::sum::{
     mean_square_difference, mean_square_difference_backward, sum, sum_of_squares,
@@ -90,6 +92,24 @@ fn logits_at(products: &[f64], Logits { scale, soft_cap }: Logits) -> (Vec<f64>,
         }
     };
     products.iter().map(at).unzip()
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn logits_of_products() {
+    bench(|bench| {
+        for (n, form) in SIZES.into_iter().flat_map(|n| FORMS.map(|form| (n, form))) {
+            let z = normal(&[n], DType::F32, 21);
+            let z = known(
+                &z.values.iter().map(|z| f64::from((z * 30.0) as f32)).collect::<Vec<_>>(),
+                &[n],
+                DType::F32,
+            );
+            let expected = logits_at(&z.values, form).0;
+            bench.compare(&format!("{n} logits, {form:?}"), &shaped(z.tensor.clone(), form), &expected);
+            bench.compare(&format!("{n} logits in place, {form:?}"), &shaped(z.tensor, form), &expected);
+        }
+    });
 }
 
 /// Rows that one block holds, that 4 and 8 share, and that none holds; padded, and with a second part of the tokens.
