@@ -60,18 +60,12 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
     let table = Table { caption: String::new(), header, rows, texts: 1, left_out: 0 };
 
     let mut out = format!("a: {}\nb: {}\n", a.describe(), b.describe());
-    for key in &ignored {
-        out.push_str(&format!("{key}: {} in a, {} in b\n", a.values(key), b.values(key)));
-    }
-    out.push_str(&format!("each value: a, b, b/a\n{}\n", ruled(&table)));
-    out.push_str(&losses(&a, &b, &both));
-    out.push_str(&caveat(&a, &b, &both));
-    for (i, _) in lines.iter().filter(|(_, j)| j.is_none()) {
-        out.push_str(&format!("only in a: {}\n", a.cell_name(*i)));
-    }
-    for j in only_b.into_values().sorted() {
-        out.push_str(&format!("only in b: {}\n", b.cell_name(j)));
-    }
+    out.extend(ignored.iter().map(|key| format!("{key}: {} in a, {} in b\n", a.values(key), b.values(key))));
+    out += &format!("each value: a, b, b/a\n{}\n", ruled(&table));
+    out += &(losses(&a, &b, &both) + &caveat(&a, &b, &both));
+    let only_a = lines.iter().filter(|(_, j)| j.is_none());
+    out.extend(only_a.map(|(i, _)| format!("only in a: {}\n", a.cell_name(*i))));
+    out.extend(only_b.into_values().sorted().map(|j| format!("only in b: {}\n", b.cell_name(j))));
     Ok(out)
 }
 

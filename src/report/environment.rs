@@ -16,7 +16,8 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     let steps =
         cells().filter(|cell| cell.measure.epochs.is_none()).map(|cell| cell.measure.steps.unwrap_or(0));
     let epochs = cells().filter_map(|cell| cell.measure.epochs);
-    let epochs = distinct(epochs.map(|n| format!("{} of the samples, all measured", counted(n, "epoch"))));
+    let epochs =
+        and(epochs.map(|n| format!("{} of the samples, all measured", counted(n, "epoch"))).unique());
     items.push(format!(
         "Each cell ran in a process of its own: {}, left out of the times, then {}.",
         all_counted(cells().map(|cell| cell.measure.warmup), "warm-up step"),
@@ -44,7 +45,7 @@ fn machine(comparison: &Comparison) -> Vec<String> {
     let Some((first, last)) = rows.iter().map(|row| &row.environment.date).minmax().into_option() else {
         return Vec::new();
     };
-    let of_rows = |of: fn(&Environment) -> String| distinct(rows.iter().map(|row| of(&row.environment)));
+    let of_rows = |of: fn(&Environment) -> String| and(rows.iter().map(|row| of(&row.environment)).unique());
     let facts = [
         format!("Device: {}", of_rows(|e| device(&e.device))),
         format!("Operating system: {}", of_rows(|e| e.operating_system.clone())),
@@ -63,11 +64,6 @@ pub fn of_processes<'r>(comparison: &Comparison<'r>) -> Vec<&'r Row> {
 /// Whether its machine had what the cell needs.
 fn ran(row: &Row) -> bool {
     row.status != Status::Skipped
-}
-
-/// Each of the values once, in their order.
-fn distinct(values: impl Iterator<Item = String>) -> String {
-    and(values.unique())
 }
 
 /// `3 warm-up steps`, or `1 and 2 warm-up steps`; empty without a number.
@@ -137,7 +133,7 @@ fn gradient_norms(comparison: &Comparison) -> Option<String> {
 fn resumed(rows: &[&Row]) -> Option<String> {
     let measured = rows.iter().filter_map(|row| row.measurement.as_ref());
     let resumed = measured.map(|m| &m.resumed).filter(|steps| !steps.is_empty()).collect_vec();
-    let steps = distinct(resumed.iter().flat_map(|steps| steps.iter()).map(usize::to_string));
+    let steps = and(resumed.iter().flat_map(|steps| steps.iter()).map(usize::to_string).unique());
     (!resumed.is_empty()).then(|| {
         format!(
             "{} of {} cells were interrupted and went on from a saved state in another process, after step {steps}: \
@@ -151,7 +147,7 @@ fn resumed(rows: &[&Row]) -> Option<String> {
 /// Which cells have not saved what their recipe asks for, and why.
 fn unsaved(rows: &[&Row]) -> Option<String> {
     let unsaved = rows.iter().map(|row| row.unsaved()).filter(|all| !all.is_empty()).collect_vec();
-    let why = distinct(unsaved.iter().flat_map(|all| all.iter().cloned()));
+    let why = and(unsaved.iter().flat_map(|all| all.iter().cloned()).unique());
     let cells = format!("{} of {} cells were measured but not saved", unsaved.len(), rows.len());
     (!unsaved.is_empty()).then(|| format!("{cells}: {why}."))
 }

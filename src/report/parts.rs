@@ -2,7 +2,9 @@
 
 use super::columns::{CEILINGS, CROSSINGS, GRADIENTS, RANKS};
 use super::document::Defined;
+use super::environment::of_processes;
 use super::prelude::*;
+use crate::row::Ceilings;
 
 /// What crossed the bus: a row a cell, phase and direction.
 pub fn crossings(comparison: &Comparison) -> Option<Table> {
@@ -38,9 +40,14 @@ pub fn gradients(comparison: &Comparison) -> Option<Table> {
 /// The highest measured rates of each device.
 pub fn ceilings(comparison: &Comparison) -> Option<Table> {
     let devices = comparison.lines.iter().filter_map(|line| Some((&line.row?.environment.device.name, line)));
-    let rows = devices
-        .unique_by(|(name, _)| *name)
-        .map(|(name, line)| (vec![("device", name.clone())], &line.ceilings));
+    let all = of_processes(comparison);
+    let launch = |name: &str| {
+        let rows = all.iter().filter(|row| row.environment.device.name == name);
+        rows.filter_map(|row| row.environment.ceilings.launch).min_by(f64::total_cmp)
+    };
+    let rows = devices.unique_by(|(name, _)| *name).map(|(name, line)| {
+        (vec![("device", name.clone())], Ceilings { launch: launch(name), ..line.ceilings })
+    });
     Table::of_rows(&Defined::named("ceilings").caption, CEILINGS, rows)
 }
 

@@ -13,7 +13,7 @@ const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 /// A readable table of a recipe's rows, with notes on its labels and on the cells without numbers.
 pub fn terminal_table(recipe: &Recipe, rows: &[Row]) -> String {
     let comparison = Comparison::new(recipe, rows);
-    let results = results(&comparison);
+    let results = comparison.table("summary").expect("every cell has an estimate");
     let notes: String = notes(&comparison, &results.header).iter().map(|note| format!("\n{note}")).collect();
     let sizes = content::sizes(&comparison).map_or(String::new(), |sizes| format!("\n\n{}", ruled(&sizes)));
     format!("{}{notes}{sizes}\n", ruled(&results))
@@ -22,7 +22,7 @@ pub fn terminal_table(recipe: &Recipe, rows: &[Row]) -> String {
 /// The same as a Markdown document.
 pub fn markdown_table(comparison: &Comparison) -> String {
     let title = escape(&comparison.recipe.title);
-    let results = results(comparison);
+    let results = comparison.table("summary").expect("every cell has an estimate");
     let notes: String =
         notes(comparison, &results.header).iter().map(|note| format!("\n- {}", escape(note))).collect();
     let mut out = format!("# {title}\n\n{}\n{notes}\n", markdown(&results));
@@ -31,10 +31,6 @@ pub fn markdown_table(comparison: &Comparison) -> String {
         out.push_str(&format!("\n## {heading}\n\n{}\n\n{}\n", markdown(&table), table.caption));
     }
     out
-}
-
-fn results(comparison: &Comparison) -> document::Table {
-    comparison.table("summary").expect("every cell has an estimate")
 }
 
 /// A table for a terminal.

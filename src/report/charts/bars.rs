@@ -162,11 +162,10 @@ impl Bars {
         let values = comparison.over_processes(self.total, &group.lines);
         let (low, high) = extent(&values);
         let estimate = comparison.lines[group.lines[0]].estimate() as f64;
+        let has_methods = comparison.methods.len() > 1;
+        let (size, method) = (comparison.problem_label(group.problem), &comparison.methods[group.method]);
         Bar {
-            name: match comparison.methods.len() {
-                1 => comparison.problem_label(group.problem),
-                _ => comparison.methods[group.method].clone(),
-            },
+            name: if has_methods { method.clone() } else { size },
             parts,
             spread: (values.len() > 1 && !self.estimate).then_some((low * self.times, high * self.times)),
             estimate: self.estimate.then_some(estimate),

@@ -81,12 +81,12 @@ columns! {
     /// The measured rates of a device.
     CEILINGS: Of<Ceilings>, |c|
     Median "matmul_fp32" "fp32 TFLOP/s" Number = c.matmul_fp32? / 1e12;
-    Median "matmul_tf32" "tf32" Number = c.matmul_tf32? / 1e12;
-    Median "matmul_bf16" "bf16" Number = c.matmul_bf16? / 1e12;
-    Median "matmul_fp16" "fp16" Number = c.matmul_fp16? / 1e12;
+    Median "matmul_tf32" "tf32 TFLOP/s" Number = c.matmul_tf32? / 1e12;
+    Median "matmul_bf16" "bf16 TFLOP/s" Number = c.matmul_bf16? / 1e12;
+    Median "matmul_fp16" "fp16 TFLOP/s" Number = c.matmul_fp16? / 1e12;
     Median "copy" "copy GB/s" GigabytesPerSecond = c.copy;
-    Median "host_to_device" "to the device" GigabytesPerSecond = c.host_to_device;
-    Median "device_to_host" "to the host" GigabytesPerSecond = c.device_to_host;
-    Median "both_ways" "each way at once" GigabytesPerSecond = c.both_ways;
+    Median "host_to_device" "to the device GB/s" GigabytesPerSecond = c.host_to_device;
+    Median "device_to_host" "to the host GB/s" GigabytesPerSecond = c.device_to_host;
+    Median "both_ways" "each way at once GB/s" GigabytesPerSecond = c.both_ways;
     Median "launch" "launch" Seconds = c.launch;
 }

@@ -27,10 +27,8 @@ fn the_bar_of_a_graph_is_drawn_undivided() {
     let bars_of = |rows: &[Row]| {
         let chart = bars(&Comparison::new(&recipe, rows)).expect("charts").swap_remove(0);
         // Parts of bars that are no forward, in the legend too.
-        (
-            chart.svg.matches("fill=\"#61A8CF\"").count(),
-            chart.svg.contains("a graph or a pipeline, undivided"),
-        )
+        let is_undivided = chart.svg.contains("a graph or a pipeline, undivided");
+        (chart.svg.matches("fill=\"#61A8CF\"").count(), is_undivided)
     };
     assert_eq!(bars_of(&rows), (3, false));
     for optimizer in [rows[1].measurement.as_ref().expect("a measured row").optimizer.clone(), None] {
