@@ -129,7 +129,9 @@ impl PeftType<'_> {
         kept = kept.into_iter().unique_by(|entry| &entry.name).collect();
         if let Some(first) = first {
             let first = Config::read(first).map_err(io::Error::other)?;
-            config["modules_to_save"] = first.get("modules_to_save").clone();
+            for key in ["modules_to_save", "ensure_weight_tying"] {
+                config[key] = first.get(key).clone();
+            }
             if config["bias"] == "none" && !first.get("bias").is_null() {
                 config["bias"] = first.get("bias").clone();
             }
@@ -143,7 +145,10 @@ impl PeftType<'_> {
         fs::write(folder.join(CONFIG), serde_json::to_vec_pretty(&config)?)?;
         let path = folder.join(TENSORS);
         match self {
-            Self::Lora(_) => lora::write(&path, table, &kept, value),
+            Self::Lora(_) => {
+                let ties = config["ensure_weight_tying"] == true;
+                lora::write(&path, table, (&kept[..], ties), value)
+            }
             Self::VirtualTokens(_) => virtual_tokens::write(&path, table, value),
         }
     }

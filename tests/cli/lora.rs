@@ -68,13 +68,9 @@ fn every_kind_of_adapter_is_saved_merged_and_read_again() {
         assert_eq!(merged, wrapped, "{name}");
         let [first, saved] = [Path::new(&model).join("adapter"), place.path().join("out/adapter")]
             .map(|folder| tensors(&folder.join("adapter_model.safetensors")));
-        // Of two that are one, PEFT writes both.
-        let tied = "base_model.model.lm_head.weight";
-        let names = first.iter().filter(|(name, _)| name == tied || !saved.contains(name));
-        assert!(
-            names.filter(|(own, _)| own != tied || name == "dora").next().is_none(),
-            "{first:?} {saved:?}"
-        );
+        let lost = first.iter().filter(|tensor| !saved.contains(tensor));
+        let lost: Vec<&str> = lost.map(|(tensor, _)| tensor.as_str()).collect();
+        assert!(lost.is_empty(), "{name}: {lost:?} of {saved:?}");
         place.write("again.toml", &recipe("out/adapter", "again"));
         place.runner(&["run", "again.toml"]).exits(0).says(&["1 measured"]);
     }
@@ -92,15 +88,16 @@ fn tensors(file: &Path) -> Vec<(String, Vec<usize>)> {
 fn dora_draws_the_same_masks_wherever_blocks_live() {
     let more = "use_dora = true\nbias = \"lora_only\"\ndropout = 0.2\n[[grid]]\n\"checkpoint.blocks\" = [0, 1]\n[[grid]]\n\
                 \"offload.strategy\" = [\"naive\", \"overlap\"]\n";
-    let place = Place::new(&format!("{LORA}{more}"));
+    let recipe = LORA.replace("warmup = 1", "warmup = 0");
+    let place = Place::new(&format!("{recipe}{more}"));
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["4 measured"]);
     let rows = place.rows();
     let first = losses(&rows[0]);
     assert!(rows.iter().all(|row| losses(row) == first), "{first:?}");
-    let without = Place::new(LORA);
+    let without = Place::new(&recipe);
     without.runner(&["run", "recipe.toml"]).exits(0);
     let [dora, lora] = [first[0], losses(&without.rows()[0])[0]];
-    assert!((dora - lora).abs() < 0.05, "both begin as the model: {dora} and {lora}");
+    assert!((dora - lora).abs() < 1e-4, "both begin as the model: {dora} and {lora}");
 }
 
 #[test]

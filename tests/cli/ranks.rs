@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::place::{Place, changed, losses};
+use crate::place::{Place, losses};
 
 /// Tied embeddings, samples of unequal length, two micro-batches and clipping.
 pub const TRAINED: &str = r#"title = "ranks"

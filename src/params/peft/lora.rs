@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use burn::tensor::TensorData;
+use itertools::Itertools;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -14,6 +15,7 @@ use crate::ops::dense::WeightLayout;
 use crate::params::save::{MARK, RUNNER, write_weights};
 use crate::params::table::{Entry, Table};
 use crate::params::tuning::{Biases, Lora, MAGNITUDE, Targets, patterns};
+use crate::params::weights::{HEAD, is_embedding};
 
 /// Keys that change what an adapter computes; PEFT's defaults of them do not.
 const UNSUPPORTED: [&str; 12] = [
@@ -105,7 +107,7 @@ fn numbers(config: &Config) -> Result<Option<String>, String> {
 
 fn pattern(config: &Config, key: &str) -> Option<String> {
     let table = config.get(key).as_object().filter(|table| !table.is_empty())?;
-    Some(table.iter().map(|(end, value)| format!("{end} = {value}")).collect::<Vec<_>>().join(", "))
+    Some(table.iter().map(|(end, value)| format!("{end} = {}", value.as_f64().unwrap_or(0.0))).join(", "))
 }
 
 /// The first key that says something else in the folder than in the cell, with its values: theirs and ours.
@@ -115,7 +117,12 @@ pub fn difference(ours: &Lora, theirs: &Lora) -> Option<(&'static str, [String; 
         let [theirs, ours] = both.map(of);
         (theirs != ours).then_some((key, [theirs, ours]))
     };
-    let quoted = |text: &Option<String>| text.as_ref().map_or("nothing".into(), |text| format!("\"{text}\""));
+    // In any order: no layer fits two patterns of other values.
+    let quoted = |text: &Option<String>| {
+        let all = patterns(text.as_deref().unwrap_or_default()).unwrap_or_default();
+        let all = all.iter().map(|pattern| format!("{} = {}", pattern.text, pattern.value));
+        format!("\"{}\"", all.sorted().join(", "))
+    };
     differ("tuning.rank", &|lora| lora.rank.to_string())
         .or_else(|| differ("tuning.alpha", &|lora| lora.alpha.to_string()))
         .or_else(|| differ("tuning.use_rslora", &|lora| lora.use_rslora.to_string()))
@@ -170,11 +177,12 @@ pub fn config(lora: &Lora, layout: WeightLayout, table: &Table) -> Map<String, V
     config.as_object().expect("made as an object").clone()
 }
 
-/// Writes the matrices of all layers, and parameters of the model itself that are `kept` with them.
+/// Writes the matrices of all layers, and parameters of the model itself that are `kept` with them. Where the head `ties` to
+/// the embedding, PEFT asks for both.
 pub fn write(
     path: &Path,
     table: &Table,
-    kept: &[&Entry],
+    (kept, ties): (&[&Entry], bool),
     value: &mut dyn FnMut(&str) -> TensorData,
 ) -> io::Result<()> {
     let adapted: BTreeSet<&str> =
@@ -188,9 +196,14 @@ pub fn write(
         let shape = if is_vector { entry.shape[1..].to_vec() } else { entry.shape.clone() };
         Entry { name, shape, packed: false, ..(*entry).clone() }
     };
-    let entries: Vec<Entry> = all.iter().map(stored).collect();
-    let names: HashMap<String, &str> =
+    let mut entries: Vec<Entry> = all.iter().map(stored).collect();
+    let mut names: HashMap<String, &str> =
         entries.iter().zip(&all).map(|(stored, entry)| (stored.name.clone(), entry.name.as_str())).collect();
+    if let Some(embedding) = kept.iter().find(|entry| ties && is_embedding(&entry.name)) {
+        let head = Entry { name: wrapped(HEAD, false), ..(*embedding).clone() };
+        names.insert(head.name.clone(), &embedding.name);
+        entries.push(head);
+    }
     let named = |name: &str| value(names[name]);
     write_weights(path, &Table { entries }, (MARK, RUNNER), named).map_err(io::Error::other)
 }

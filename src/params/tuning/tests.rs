@@ -117,6 +117,15 @@ fn lora_in_less_usual_settings_has_the_parameters_that_its_operators_count() {
     assert_eq!(lora(modules), [all + added, added + 61 * 28 + 28]);
     let modules = "modules_to_save = \"lm_head\"";
     assert_eq!(lora(modules), [all + added, added + 61 * 28]);
+    // Each layer by itself: q of blocks 0 and 2 of ranks 2 and 3, v of both of rank 4.
+    let some = lora(
+        "target_modules = '.*layers\\.[02]\\..*(q|v)_proj'\nrank_pattern = 'layers\\.0\\..*q_proj = 2, v_proj = 4'",
+    );
+    let of_some = (2 + 3) * (28 + 28) + 2 * 4 * (28 + 14);
+    assert_eq!(some, [all + of_some, of_some]);
+    let some = lora("layers_to_transform = \"1\"\nbias = \"lora_only\"");
+    let of_some = added / 3;
+    assert_eq!(some, [all + of_some, of_some + 28 + 14 + 14]);
     let tied = qwen2.replace("false", "true");
     for modules in ["embed_tokens", "lm_head", "embed_tokens, lm_head"] {
         let keys = format!("method = \"lora\"\nrank = 3\nmodules_to_save = \"{modules}\"");

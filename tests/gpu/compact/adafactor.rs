@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 use itertools::Itertools;
 use runner::common::DeviceId;
-use runner::optim::{Adafactor, Pending, Rule, State, StepSize};
+use runner::optim::{Adafactor, Pending, Rule, StepSize};
 
 use super::{CUDA, list, tensor, values};
 use crate::on_gpu;

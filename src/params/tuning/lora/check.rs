@@ -45,14 +45,14 @@ impl Lora {
         let places = Place::of_all(&own);
         self.check_blocks(&targets, &places)?;
         let placed = self.placed(&own);
-        if placed.is_empty() {
-            return Err(refuse("names no layer".into()));
-        }
         if let Targets::Ends(ends) = &targets {
             let fits = |end: &str| placed.iter().any(|(place, _)| Targets::Ends(vec![end]).has(&place.path));
             if let Some(unknown) = ends.iter().find(|end| !fits(end)) {
                 return Err(refuse(format!("names {unknown}")));
             }
+        }
+        if placed.is_empty() {
+            return Err(refuse("names no layer".into()));
         }
         self.check_patterns(&placed)?;
         same_names(&placed, &places)?;
