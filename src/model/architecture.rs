@@ -1,10 +1,11 @@
 //! [`Architecture`]: a decoder as data: its parts and their sizes, and the names that they have in Hugging Face's files.
 
+mod derived;
+
 use std::sync::Arc;
 
-use itertools::Itertools;
+pub use derived::with_windows;
 
-use super::language::DecoderSizes;
 use crate::ops::activation::Activation;
 use crate::ops::attention::{HeadSizes, Scores};
 use crate::ops::cost::Setting;
@@ -205,75 +206,6 @@ impl Head {
     /// A matrix of its own without a bias.
     pub const LM_HEAD: Self =
         Self { name: "lm_head", tied: false, bias: false, logits: Logits { scale: 1.0, soft_cap: None } };
-}
-
-/// This layer with each of these windows; layers with equal ones are one.
-pub fn with_windows(layer: &Layer, windows: Vec<Option<usize>>) -> Vec<Arc<Layer>> {
-    let mut known: Vec<Arc<Layer>> = Vec::new();
-    let with = |window| {
-        let same = known.iter().find(|layer| layer.attention.scores.window == window).cloned();
-        same.unwrap_or_else(|| {
-            let scores = Scores { window, ..layer.attention.scores };
-            let attention = Attention { scores, ..layer.attention.clone() };
-            known.push(Arc::new(Layer { attention, ..layer.clone() }));
-            known[known.len() - 1].clone()
-        })
-    };
-    windows.into_iter().map(with).collect()
-}
-
-impl Architecture {
-    /// The same with other layers.
-    #[must_use]
-    pub fn with_layers(&self, layers: Vec<Arc<Layer>>) -> Self {
-        Self { layers, ..self.clone() }
-    }
-
-    /// Standard deviation of random weights whose products are added to the residual stream, from that of the others.
-    pub fn residual_deviation(&self, deviation: f64) -> f64 {
-        match self.small_residual_weights {
-            true => deviation / (2.0 * self.layers.len() as f64).sqrt(),
-            false => deviation,
-        }
-    }
-
-    /// Runs of equal layers: of each its layer, and how many they are.
-    pub fn runs(&self) -> impl Iterator<Item = (&Arc<Layer>, usize)> {
-        self.layers
-            .iter()
-            .dedup_by_with_count(|a, b| Arc::ptr_eq(a, b) || a == b)
-            .map(|(count, layer)| (layer, count))
-    }
-
-    /// The rotations of its layers, once each.
-    pub fn ropes(&self) -> Vec<&Rope> {
-        let mut ropes: Vec<&Rope> = Vec::new();
-        for rope in self.runs().filter_map(|(layer, _)| layer.attention.rope.as_ref()) {
-            if !ropes.contains(&rope) {
-                ropes.push(rope);
-            }
-        }
-        ropes
-    }
-
-    /// The sizes that decide memory and arithmetic, by its first layer.
-    pub fn sizes(&self) -> DecoderSizes {
-        let Layer { attention, mlp, .. } = &*self.layers[0];
-        DecoderSizes {
-            vocab_size: self.vocab_size,
-            hidden_size: self.hidden_size,
-            intermediate_size: mlp.intermediate_size,
-            layers: self.layers.len(),
-            heads: attention.heads,
-            kv_heads: attention.kv_heads,
-            head_dim: attention.head_dim,
-            max_positions: self.max_positions,
-            gated: matches!(mlp.layers, MlpLayers::Gated(_)),
-            tied: self.head.tied,
-            portable: self.embedding.positions != Positions::Sinusoidal,
-            parameters: 0,
-        }
-    }
 }
 
 impl Attention {

@@ -80,6 +80,27 @@ fn cached_logits_are_those_of_whole_sequences(model: &str) {
     }
 }
 
+/// What other families have: windows in some layers, caps, scales, norms of queries and keys, layers without positions, fused
+/// projections, and norms in other places.
+const OTHERS: [&str; 7] = [
+    "kind = \"gemma2\"\nhidden_size = 18\nintermediate_size = 26\nnum_attention_heads = 4\nnum_key_value_heads = 2\n\
+     head_dim = 6\nsliding_window = 4\nattn_logit_softcapping = 2.0\nfinal_logit_softcapping = 3.0\n",
+    "kind = \"gemma3_text\"\nhidden_size = 18\nintermediate_size = 26\nnum_attention_heads = 3\nhead_dim = 8\n\
+     num_key_value_heads = 1\nsliding_window = 3\nlayer_types = '[\"sliding_attention\", \"full_attention\", \
+     \"sliding_attention\"]'\n",
+    "kind = \"smollm3\"\nhidden_size = 24\nintermediate_size = 26\nnum_attention_heads = 4\nno_rope_layers = \"[1, 0, 1]\"\n",
+    "kind = \"olmo2\"\nhidden_size = 18\nintermediate_size = 26\nnum_attention_heads = 3\n",
+    "kind = \"phi3\"\nhidden_size = 24\nintermediate_size = 26\nnum_attention_heads = 4\nnum_key_value_heads = 2\n\
+     sliding_window = 5\n",
+    "kind = \"gpt_neox\"\nhidden_size = 24\nintermediate_size = 26\nnum_attention_heads = 3\n",
+    "kind = \"opt\"\nhidden_size = 30\nintermediate_size = 26\nnum_attention_heads = 5\n",
+];
+
+#[test]
+fn a_cache_and_padding_change_no_logit_of_other_families() {
+    OTHERS.iter().for_each(|model| cached_logits_are_those_of_whole_sequences(model));
+}
+
 #[test]
 fn a_cache_and_padding_change_no_logit() {
     cached_logits_are_those_of_whole_sequences(GPT2);
@@ -119,6 +140,7 @@ fn logits_are_the_same_wherever_blocks_live(model: &str) {
 
 #[test]
 fn offload_changes_no_logit_and_no_text() {
+    OTHERS.iter().for_each(|model| logits_are_the_same_wherever_blocks_live(model));
     logits_are_the_same_wherever_blocks_live(GPT2);
     logits_are_the_same_wherever_blocks_live(LLAMA);
     logits_are_the_same_wherever_blocks_live(QWEN2);

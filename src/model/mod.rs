@@ -195,8 +195,8 @@ impl Model {
         base: Option<ConfigFile>,
         ends: Option<&[u32]>,
     ) -> Option<Value> {
-        let LanguageModel { family, config, .. } = self.language()?;
-        Some(config::to_hugging_face(family, config, stored, base, ends))
+        let LanguageModel { family, config, common, .. } = self.language()?;
+        Some(config::to_hugging_face((family, config), common.pad_token_id, stored, base, ends))
     }
 
     /// What the user should know of the `config.json` in its folder of weights, a sentence each; none where it has no folder.
@@ -233,6 +233,11 @@ impl Model {
 
     /// Its operators, by their names in `[ops]`.
     pub fn operator_names(&self) -> &'static [&'static str] {
-        self.language().map_or(&["swiglu"], |model| model.family.operators)
+        let Some(model) = self.language() else { return &["swiglu"] };
+        match model.family.operators {
+            // An MLP with biases is linear layers and their gate.
+            ["swiglu", others @ ..] if !model.shape().gated => others,
+            all => all,
+        }
     }
 }

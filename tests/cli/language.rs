@@ -87,6 +87,10 @@ fn references_are_verified_and_a_changed_weight_is_noticed() {
     for name in ["qwen2", "gpt2", "gptj"] {
         place.runner(&["verify", &fixture(name)]).exits(0).says(&["quantities pass"]);
     }
+    let families = std::fs::read_dir(fixture("families")).unwrap().map(|entry| entry.unwrap().path());
+    for folder in families.filter(|path| path.is_dir()) {
+        place.runner(&["verify", folder.to_str().unwrap()]).exits(0).says(&["quantities pass"]);
+    }
     let folder = copied(&place, "gpt2");
     let weights = folder.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();

@@ -98,7 +98,7 @@ dimensions! {
     /// Whether attention and the MLP both read the residual stream as it enters the layer.
     use_parallel_residual: bool = Key::flag(true).role(Role::Size).follows(&["model.preset"]);
     /// Scores are divided by the root of this.
-    query_pre_attn_scalar: f64 = size(POSITIVE).default(Number(256.0));
+    query_pre_attn_scalar: usize = size(COUNT).default(Whole(256));
     /// Bound of attention's scores s: cap · tanh(s / cap).
     attn_logit_softcapping: f64 = size(POSITIVE).default(Nothing);
     /// Bound of logits z: cap · tanh(z / cap).
@@ -243,11 +243,11 @@ impl Dimensions {
     /// When the part is no pairs, or `rope_scaling` cannot be read.
     pub fn rope(&self, head_dim: usize) -> Result<Rope, String> {
         let fraction = self.partial_rotary_factor.unwrap_or(1.0);
-        let turned = (head_dim as f64 * fraction) as usize / 2 * 2;
-        if turned == 0 || turned > head_dim {
+        let turned = (head_dim as f64 * fraction) as usize;
+        if turned == 0 || !turned.is_multiple_of(2) || turned > head_dim {
             return Err(format!(
                 "partial_rotary_factor {fraction} of heads of {head_dim} elements: rotary positions turn pairs of \
-                 elements; make it larger, and at most 1"
+                 elements, and these are {turned}; change it"
             ));
         }
         let scaling = self.scaling().and_then(|scaling| scaling.check(turned).map(|()| scaling));

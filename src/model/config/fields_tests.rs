@@ -82,7 +82,6 @@ fn llama() -> Vec<(&'static str, Value, Fate)> {
         ("rope_parameters", json!({ "rope_type": "default", "rope_theta": 1e4 }), Read),
         ("rope_scaling", Value::Null, Read),
         ("rope_theta", json!(1e4), Read),
-        ("sliding_window", Value::Null, Harmless),
         ("use_sliding_window", json!(false), Read),
         ("use_mrope", json!(false), Read),
     ]
@@ -124,11 +123,17 @@ fn every_field_of_every_family_has_a_fate() {
                 ("pretraining_tp", json!(1), Harmless),
                 ("rope_interleaved", json!(false), Harmless),
                 ("is_llama_config", json!(true), Harmless),
+                ("sliding_window", Value::Null, Harmless),
             ],
         ]
         .concat(),
     );
-    check("qwen2", json!({}), &[llama(), vec![("max_window_layers", json!(28), Harmless)]].concat());
+    check(
+        "qwen2",
+        json!({}),
+        &[llama(), vec![("max_window_layers", json!(28), Harmless), ("sliding_window", Value::Null, Read)]]
+            .concat(),
+    );
     let attention = vec![
         ("add_cross_attention", json!(false), Read),
         ("reorder_and_upcast_attn", json!(false), Read),
@@ -199,7 +204,7 @@ fn a_saved_config_keeps_what_its_base_says() {
     });
     let saved = |ends: Option<&[u32]>| {
         let (dimensions, base) = config(base.clone());
-        to_hugging_face(family("llama"), &dimensions, burn::tensor::DType::BF16, Some(base), ends)
+        to_hugging_face((family("llama"), &dimensions), None, burn::tensor::DType::BF16, Some(base), ends)
     };
     let mut expected = base.clone();
     expected["dtype"] = json!("bfloat16");

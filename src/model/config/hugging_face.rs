@@ -45,10 +45,10 @@ pub fn kind_of(folder: &Path) -> Result<String, String> {
 }
 
 /// The `config.json` of a model whose weights are stored in this type. `base`: that of its first weights, which stays as it
-/// is but for what is another now. `ends`: the tokens that end a text, where they are not those of `base`.
+/// is but for what is another now. `pad`: the padding token. `ends`: the tokens that end a text, where they are not those of `base`.
 pub fn to_hugging_face(
-    family: &'static Family,
-    config: &Dimensions,
+    (family, config): (&'static Family, &Dimensions),
+    pad: Option<usize>,
     stored: DType,
     base: Option<ConfigFile>,
     ends: Option<&[u32]>,
@@ -61,6 +61,12 @@ pub fn to_hugging_face(
         own.insert(family.name_in_file(name).into(), json.unwrap_or(value));
     }
     own.remove("");
+    // Where a file has none, transformers takes another.
+    if pad.is_some() || family.padding.is_some() {
+        own.insert("pad_token_id".into(), json!(pad));
+    }
+    let switch = family.window_switch.filter(|_| config.sliding_window.is_some());
+    own.extend(switch.map(|switch| (switch.into(), json!(true))));
     let (field, default) = family.activation;
     let activation = config.activation.as_deref().unwrap_or(default);
     own.extend([("architectures".into(), json!([family.class])), (field.into(), json!(activation))]);

@@ -9,6 +9,8 @@ mod reading;
 mod section;
 
 #[cfg(test)]
+mod families_tests;
+#[cfg(test)]
 mod fields_tests;
 #[cfg(test)]
 mod tests;

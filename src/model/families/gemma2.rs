@@ -61,7 +61,7 @@ pub fn layer(of: &Dimensions) -> Result<Layer, String> {
         "pre_feedforward_layernorm",
         "post_feedforward_layernorm",
     ]);
-    layer.attention.scores.scale = Some(of.query_pre_attn_scalar().sqrt().recip());
+    layer.attention.scores.scale = Some((of.query_pre_attn_scalar() as f64).sqrt().recip());
     layer.attention.scores.soft_cap = of.attn_logit_softcapping;
     Ok(layer)
 }

@@ -56,6 +56,7 @@ pub const GPT2: Family = Family {
         ("reorder_and_upcast_attn", Bool(false)),
         ("add_cross_attention", Bool(false)),
     ],
+    window_switch: None,
     operators: &["gelu", "attention", "loss", "norm"],
     pads: false,
     padding: None,

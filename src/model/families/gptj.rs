@@ -45,6 +45,7 @@ pub const GPTJ: Family = Family {
     activation: ("activation_function", "gelu_new"),
     activations: &["gelu_new"],
     fixed: &[("rotary", Bool(true))],
+    window_switch: None,
     operators: &["gelu", "attention", "loss", "norm", "rope"],
     pads: false,
     padding: None,

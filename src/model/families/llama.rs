@@ -35,13 +35,20 @@ const OWN: [Key; 14] = joined(
 pub const LLAMA: Family = Family {
     kind: "llama",
     class: "LlamaForCausalLM",
-    presets: &[("smollm2-135m", include_str!("presets/smollm2-135m.json"))],
+    presets: &[
+        ("smollm2-135m", include_str!("presets/smollm2-135m.json")),
+        ("tinyllama-1.1b", include_str!("presets/tinyllama-1.1b.json")),
+        ("llama-3.2-1b", include_str!("presets/llama-3.2-1b.json")),
+        ("llama-3.2-3b", include_str!("presets/llama-3.2-3b.json")),
+        ("llama-3.1-8b", include_str!("presets/llama-3.1-8b.json")),
+    ],
     section: Section::of("model", "kind", &["llama"])
         .with("RMSNorm, rotary positions, grouped-query attention and SwiGLU.", &OWN),
     in_file: &[],
     activation: ("hidden_act", "silu"),
     activations: &["silu"],
     fixed: &[("partial_rotary_factor", Number(1.0))],
+    window_switch: None,
     operators: &["swiglu", "attention", "loss", "norm", "rope"],
     pads: true,
     padding: None,

@@ -65,6 +65,8 @@ pub struct Family {
     pub activations: &'static [&'static str],
     /// Other fields of `config.json` that have one value alone, which is transformers' default, or are absent.
     pub fixed: &'static [(&'static str, DefaultValue)],
+    /// The field of `config.json` that must be true for windows of attention to count, where there is one.
+    pub window_switch: Option<&'static str>,
     /// Its operators, by their names in `[ops]`.
     pub operators: &'static [&'static str],
     /// Whether transformers makes its embedding with a `padding_idx`: the row of `pad_token_id` gets no gradient where it is

@@ -25,11 +25,14 @@ pub const QWEN2: Family = Family {
         ("qwen2.5-1.5b", include_str!("presets/qwen2.5-1.5b.json")),
         ("qwen2.5-3b", include_str!("presets/qwen2.5-3b.json")),
         ("qwen2.5-7b", include_str!("presets/qwen2.5-7b.json")),
+        ("qwen2.5-14b", include_str!("presets/qwen2.5-14b.json")),
+        ("qwen2.5-32b", include_str!("presets/qwen2.5-32b.json")),
     ],
     section: Section::of("model", "kind", &["qwen2"])
         .with("Llama's layers with biases on queries, keys and values.", &OWN),
     in_file: &[("attention_bias", "")],
     fixed: &[("mlp_bias", Bool(false)), ("use_mrope", Bool(false)), ("partial_rotary_factor", Number(1.0))],
+    window_switch: Some("use_sliding_window"),
     read: |file, written| {
         if !file.has("num_key_value_heads") {
             // transformers' default for an absent key; a null means as many as query heads.

@@ -24,6 +24,7 @@ pub const QWEN3: Family = Family {
     ],
     section: Section::of("model", "kind", &["qwen3"])
         .with("Llama's layers with a norm of each head's query and key.", &OWN),
+    window_switch: qwen2::QWEN2.window_switch,
     read: |file, written| {
         file.by_default(written, &[("head_dim", 128)]);
         (qwen2::QWEN2.read)(file, written)

@@ -3,11 +3,12 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::parts::{Linear, Norm, linear_cost};
+use super::parts::{Linear, Norm, apart_cost, copied_cost, linear_cost};
 use super::{Context, LayerCache, Prefix, attend};
 use crate::model::architecture::{self, Architecture, Projections, QkNorm};
 use crate::ops::Operator;
 use crate::ops::attention::{self, Heads, attention_packed};
+use crate::ops::backend::has_blas;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::rope::{self, Rotation, rope, rope_first};
 use crate::params::source::Source;
@@ -104,9 +105,7 @@ impl Attention {
         match &self.projections[..] {
             _ if self.qk_norms.is_some() => None,
             [q, k, v] if is_custom => Linear::side_by_side([q, k, v], x, computation),
-            [all] if !turns && matches!(self.shape.projections, Projections::Fused(_)) => {
-                Some(all.forward(x.clone(), computation))
-            }
+            [all] if !turns || is_custom && has_blas(x) => Some(self.all(all, x.clone(), context)),
             _ => None,
         }
     }
@@ -125,7 +124,10 @@ impl Attention {
             None => [None; 2],
         };
         let turn = |x, norm: Option<&Norm>| {
-            let x = norm.map_or_else(|| Tensor::clone(&x), |norm| norm.forward(x.clone(), computation));
+            let x = match norm {
+                Some(norm) => norm.forward(x, computation),
+                None => x,
+            };
             match rotation {
                 Some(rotation) => rope(x, rotation, &context.positions, computation.ops.rope),
                 None => x,
@@ -135,24 +137,23 @@ impl Attention {
         if let [q, k, v] = &self.projections[..] {
             return [turn(project(q), norm_of_q), turn(project(k), norm_of_k), project(v)];
         }
-        let (all, queries, keys) =
-            (project(&self.projections[0]), heads.columns(), heads.of_keys().columns());
-        let part = |first, columns| all.clone().narrow(1, first, columns);
-        let [q, k, v] = match self.shape.projections {
-            Projections::FusedByHead(_) => self.by_head(&all),
-            _ => [part(0, queries), part(queries, keys), part(queries + keys, keys)],
-        };
+        let (queries, keys) = (heads.columns(), heads.of_keys().columns());
+        let all = self.all(&self.projections[0], x.clone(), context);
+        let [q, k, v] = [(0, queries), (queries, keys), (queries + keys, keys)]
+            .map(|(first, columns)| all.clone().narrow(1, first, columns));
+        drop(all);
         [turn(q, norm_of_q), turn(k, norm_of_k), v]
     }
 
-    /// Queries, keys and values from those of each head side by side.
-    fn by_head(&self, all: &Tensor<2>) -> [Tensor<2>; 3] {
+    /// All queries, all keys and all values side by side from one layer, which may give those of each head so.
+    fn all(&self, layer: &Linear, x: Tensor<2>, context: &Context) -> Tensor<2> {
+        let all = layer.forward(x, &context.computation);
+        if let Projections::Fused(_) | Projections::Apart(_) = self.shape.projections {
+            return all;
+        }
         let ([tokens, columns], head_dim) = (all.dims(), self.shape.head_dim);
-        let heads = columns / (3 * head_dim);
-        [0, 1, 2].map(|part| {
-            let all = all.clone().reshape([tokens, heads, 3 * head_dim]);
-            all.narrow(2, part * head_dim, head_dim).reshape([tokens, heads * head_dim])
-        })
+        let by_head = all.reshape([tokens, columns / (3 * head_dim), 3, head_dim]);
+        by_head.swap_dims(1, 2).reshape([tokens, columns])
     }
 
     /// What the projections cost with the rotation, what attention costs, and what the output projection costs.
@@ -191,7 +192,14 @@ impl Attention {
                 projection(v, keys, 1),
             ]),
             Projections::Fused(all) | Projections::FusedByHead(all) => {
-                turned(projection(all, queries + 2 * keys, 3), sizes.heads + sizes.kv_heads)
+                let by_head = matches!(shape.projections, Projections::FusedByHead(_));
+                let whole = projection(all, queries + 2 * keys, if by_head { 1 } else { 3 });
+                let moved = by_head.then(|| copied_cost(setting, whole));
+                let custom = [setting.ops.rope, setting.ops.attention] == [Operator::Custom; 2];
+                let stays = shape.rope.is_none() || custom && setting.on_cuda();
+                let apart = (!stays).then(|| apart_cost(setting, whole, 3));
+                let parts: Vec<Cost> = [whole].into_iter().chain(moved).chain(apart).collect();
+                turned(Cost::sequence(&parts), sizes.heads + sizes.kv_heads)
             }
         };
         let attended = attention::cost(setting, sizes, shape.scores);

@@ -4,7 +4,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::parts::{self, Linear, linear_cost};
+use super::parts::{self, Linear, apart_cost, linear_cost};
 use super::{Computation, Context};
 use crate::model::architecture::{self, Architecture, MlpLayers};
 use crate::ops::Operator;
@@ -145,7 +145,8 @@ impl Mlp {
                 last(down),
             ])],
             MlpLayers::GatedFused([both, down]) => {
-                vec![first(both, 2), gated_cost(setting, inner), last(down)]
+                let both = first(both, 2);
+                vec![both, apart_cost(setting, both, 2), gated_cost(setting, inner), last(down)]
             }
             MlpLayers::Plain([into, out]) => {
                 vec![first(into, 1), activation::cost(setting, shape.activation, inner), last(out)]

@@ -9,7 +9,7 @@ use crate::ops::Operator;
 use crate::ops::activation::{Activation, activate};
 use crate::ops::autocast::weight;
 use crate::ops::backend::has_blas;
-use crate::ops::cost::{Cost, Setting};
+use crate::ops::cost::{Cost, Moment, Setting};
 use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_activated, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding, embedding_of_part};
 use crate::ops::lora::{self, LoraLayer, lora_side_by_side};
@@ -165,6 +165,22 @@ fn splits(side: Option<Side>, layout: WeightLayout) -> [Option<Split>; 2] {
         Some(Side::Outputs { parts }) => [along(outputs, parts), along(0, parts)],
         Some(Side::Inputs) => [along(inputs, 1), None],
     }
+}
+
+/// What a copy of the result of this layer in another order costs.
+pub fn copied_cost(setting: &Setting, layer: Cost) -> Cost {
+    let made = Moment::workspace(layer.output);
+    let launches = if setting.on_cuda() { [1, 1] } else { [0; 2] };
+    Cost { input: layer.output, output: layer.output, launches, ..Cost::new(made, made) }
+}
+
+/// What it costs to take the result of this layer apart: each part's gradient is that of the whole, with zeros, before they
+/// are added.
+pub fn apart_cost(setting: &Setting, layer: Cost, parts: u64) -> Cost {
+    let whole = layer.output;
+    let launches = if setting.on_cuda() { [parts as u32, 3 * parts as u32] } else { [0; 2] };
+    let moments = Cost::new(Moment::default(), Moment::workspace(parts * whole));
+    Cost { input: whole, output: whole, launches, ..moments }
 }
 
 /// What the linear layer of this name, which divides by this side, costs in a block, with the adapter that `tuning` gives it.

@@ -13,7 +13,7 @@ pub struct DecoderSizes {
     pub head_dim: usize,
     /// Longest sequence, in tokens.
     pub max_positions: usize,
-    /// SwiGLU (three matrices) or GELU (two).
+    /// Whether its MLP is a gated one of three matrices, and so one operator.
     pub gated: bool,
     pub tied: bool,
     /// Whether Hugging Face's programs have this model too, and so can read its weights.

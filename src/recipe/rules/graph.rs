@@ -60,6 +60,9 @@ fn of_work(cell: &Cell) -> Option<(&'static str, &'static str)> {
     if !train.mode.trains() {
         return Some(("train.mode", "a forward alone is not recorded"));
     }
+    if cell.model.language().is_some_and(|model| model.architecture().turns_by_length()) {
+        return Some(("model.rope_scaling", "its rotary positions follow from the length of each batch"));
+    }
     let few = cell.measure.warmup < WARMUP_OF_A_GRAPH;
     few.then_some(("measure.warmup", "the first warm-up step computes, and the second is recorded"))
 }

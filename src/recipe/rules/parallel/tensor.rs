@@ -21,6 +21,13 @@ pub(super) fn check(cell: &Cell) -> Checked {
             format!("make it a multiple of {ranks}, or set parallel.tensor to a number that divides it"),
         ));
     }
+    if let Some(reason) = cell.model.language().and_then(|model| model.architecture().undivided()) {
+        return Err(Rule::new(
+            &["parallel.tensor", "model.kind", "model"],
+            format!("the layers of this model are not divided among ranks: {reason}"),
+            "remove parallel.tensor, or use another model",
+        ));
+    }
     Rule::refuse_if(
         cell.ops.loss == Operator::Plain,
         &["ops.loss", "parallel.tensor"],
