@@ -2,10 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn::tensor::{DType, Device, Int, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use super::activation::{Activation, activate, formula};
-use super::attention::{Heads, Mask, Scores, Way, attention, attention_packed};
 use super::dense::{Arithmetic, WeightLayout, dense};
 use super::embedding::{Ids, embedding, embedding_of_part};
 use super::norm::{Terms, norm};
@@ -268,64 +267,5 @@ fn ids_beyond_a_table_are_refused_on_the_host() {
     let rotation = Rotation::new(5, Pairs::halves(4), 1e4, &Device::flex());
     for operator in [Operator::Custom, Operator::Plain] {
         refused(&|positions| drop(rope(random([2, 8], 1), &rotation, positions, operator)));
-    }
-}
-
-/// Attention by its definition, a loop over sequences, heads and queries.
-fn by_definition(qkv: [Tensor<2>; 3], heads: Heads, starts: Option<&[i64]>) -> Vec<f64> {
-    let Heads { batch, sequence, kv_heads, group, head_dim, .. } = heads;
-    let [q, k, v] = qkv.map(|t| list(t.inner()));
-    let (wide, slim) = (kv_heads * group * head_dim, kv_heads * head_dim);
-    let mut out = vec![0.0; batch * sequence * wide];
-    for (b, h, i) in (0..batch)
-        .flat_map(|b| (0..kv_heads * group).flat_map(move |h| (0..sequence).map(move |i| (b, h, i))))
-    {
-        let start = starts.map_or(0, |starts| starts[b * sequence + i] as usize);
-        let at = |x: &[f64], columns: usize, head: usize, j: usize, d: usize| {
-            x[(b * sequence + j) * columns + head * head_dim + d]
-        };
-        let seen: Vec<usize> = (start..=i).collect();
-        let weights: Vec<f64> = seen
-            .iter()
-            .map(|j| {
-                let dot: f64 =
-                    (0..head_dim).map(|d| at(&q, wide, h, i, d) * at(&k, slim, h / group, *j, d)).sum();
-                (dot / (head_dim as f64).sqrt()).exp()
-            })
-            .collect();
-        let total: f64 = weights.iter().sum();
-        for d in 0..head_dim {
-            out[(b * sequence + i) * wide + h * head_dim + d] =
-                seen.iter().zip(&weights).map(|(j, w)| w / total * at(&v, slim, h / group, *j, d)).sum();
-        }
-    }
-    out
-}
-
-#[test]
-fn attention_with_grouped_queries_and_segments() {
-    for (sequence, group, segmented) in [(5, 1, false), (150, 3, false), (150, 2, true)] {
-        let heads = Heads { batch: 2, sequence, kv_heads: 2, group, head_dim: 4, scores: Scores::default() };
-        let start = |i: i64| if i < 3 { 0 } else { (i / 40 * 40).max(3) };
-        let starts: Vec<i64> = (0..2 * sequence as i64).map(|i| start(i % sequence as i64)).collect();
-        let mask = Mask {
-            packing: None,
-            starts: segmented.then(|| {
-                Tensor::<1, Int>::from_ints(starts.as_slice(), &Device::flex()).reshape([2, sequence])
-            }),
-        };
-        let inputs = || {
-            let rows = 2 * sequence;
-            [random([rows, heads.columns()], 1), random([rows, 8], 2), random([rows, 8], 3)]
-        };
-        let run = |way| gradients(inputs(), |[q, k, v]| attention(q, k, v, heads, &mask, EXACT, way));
-        let (ours, plain) = (run(Way::Fused), run(Way::Plain));
-        assert_all_close(&ours, &plain, 1e-5);
-        assert_close(&ours[0], &by_definition(inputs(), heads, segmented.then_some(&starts)), 1e-5);
-        // Side by side in one tensor.
-        let packed = gradients(inputs(), |qkv| {
-            attention_packed(Tensor::cat(qkv.to_vec(), 1), heads, &mask, EXACT, Way::Blocks)
-        });
-        assert_all_close(&packed, &plain, 1e-5);
     }
 }

@@ -103,10 +103,11 @@ const WORTH_A_LAUNCH: usize = 16 << 20;
 /// make (launch + heads · b · (b + window)) / b least.
 pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize, window: Option<usize>) -> usize {
     let heads = (batch * heads).max(1);
+    let causal = sequence.div_ceil(4).max(WORTH_A_LAUNCH.div_ceil(heads * keys.max(1)));
     let (wanted, reach) = match window.filter(|window| *window < keys) {
-        None => (sequence.div_ceil(4).max(WORTH_A_LAUNCH.div_ceil(heads * keys.max(1))), keys.max(1)),
+        None => (causal, keys.max(1)),
         Some(window) => {
-            let wanted = window.div_ceil(4).max((WORTH_A_LAUNCH / heads).isqrt()).min(sequence);
+            let wanted = window.div_ceil(4).max((WORTH_A_LAUNCH / heads).isqrt()).min(causal);
             (wanted, keys.min(wanted + window + 2 * ALIGNED))
         }
     };

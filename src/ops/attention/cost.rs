@@ -153,16 +153,18 @@ struct Blocks {
 fn in_blocks(setting: &Setting, sizes: HeadSizes, scores: Scores) -> Blocks {
     let HeadSizes { heads, kv_heads, head_dim } = sizes;
     let [batch, sequence] = [setting.batch, setting.sequence].map(|size| size as usize);
+    let capped = scores.soft_cap.is_some();
     let (blocks, block) = block_sizes(batch, heads as usize, sequence, scores);
     let (blocks, block) = (blocks as u32, block as u64);
     let scores = setting.batch * heads * block;
     if !setting.on_cuda() {
-        // Z and P in fp32 with the mask, in backward also dP; Q and K in fp32.
+        // Z and P in fp32 with the mask, in backward also dP and the slope of a soft cap; Q and K in fp32.
+        let slope = if capped { 4 } else { 0 };
         let rest = block + setting.wide((heads + kv_heads) * head_dim);
         return Blocks {
             kept: 0,
             forward: 8 * scores + rest,
-            backward: 12 * scores + rest,
+            backward: (12 + slope) * scores + rest,
             launches: [0; 2],
         };
     }

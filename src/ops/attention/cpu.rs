@@ -55,6 +55,27 @@ struct Plan {
 }
 
 impl Plan {
+    /// From the sizes of the tensors that have q, k and v, and the column where each begins.
+    fn new(sizes: &[[usize; 2]], columns: Columns, heads: &Heads, mask: &Mask) -> Self {
+        let of = [*heads, heads.of_keys(), heads.of_keys()];
+        for (i, size) in sizes.iter().enumerate() {
+            let widths = columns.iter().zip(&of).filter(|((tensor, _), _)| *tensor == i);
+            let expected = [heads.tokens(), widths.map(|(_, heads)| heads.columns()).sum()];
+            assert_eq!(*size, expected, "attention: q, k and v are all columns of all tokens");
+        }
+        Self {
+            shape: shape(heads),
+            sequences: sequences(heads, mask),
+            // A packed sequence's samples are sequences here.
+            segments: mask.starts.as_ref().filter(|_| mask.packing.is_none()).map(integers),
+            places: std::array::from_fn(|i| {
+                let (tensor, column) = columns[i];
+                (tensor, column, side_by_side(&of[i], sizes[tensor][1]))
+            }),
+            of_result: side_by_side(heads, heads.columns()),
+        }
+    }
+
     fn heads<'a>(&self, inputs: &'a [FlexTensor]) -> [kernels::Heads<'a>; 3] {
         self.places.map(|(tensor, column, strides)| kernels::Heads {
             data: &numbers(&inputs[tensor])[column..],
@@ -71,24 +92,8 @@ pub fn attention<const N: usize>(
     heads: Heads,
     mask: &Mask,
 ) -> Tensor<2> {
-    let of = [heads, heads.of_keys(), heads.of_keys()];
     let sizes = inputs.each_ref().map(Tensor::dims);
-    for (i, size) in sizes.iter().enumerate() {
-        let widths = columns.iter().zip(&of).filter(|((tensor, _), _)| *tensor == i);
-        let expected = [heads.tokens(), widths.map(|(_, heads)| heads.columns()).sum()];
-        assert_eq!(*size, expected, "attention: q, k and v are all columns of all tokens");
-    }
-    let plan = Plan {
-        shape: shape(&heads),
-        sequences: sequences(&heads, mask),
-        // A packed sequence's samples are sequences here.
-        segments: mask.starts.as_ref().filter(|_| mask.packing.is_none()).map(integers),
-        places: std::array::from_fn(|i| {
-            let (tensor, column) = columns[i];
-            (tensor, column, side_by_side(&of[i], sizes[tensor][1]))
-        }),
-        of_result: side_by_side(&heads, heads.columns()),
-    };
+    let plan = Plan::new(&sizes, columns, &heads, mask);
     let [tokens, result_columns] = [sizes[0][0], heads.columns()];
     custom(OperatorName::Attention, inputs.map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(|input| buffer(Tensor::<2>::from_dispatch(input)));

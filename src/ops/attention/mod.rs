@@ -142,14 +142,6 @@ pub fn attention_packed(
 /// Where q, k and v are: in which tensor, and from which column on.
 pub type Columns = [(usize, usize); 3];
 
-/// What is kept for backward.
-enum Kept {
-    Fused(Box<Fused>),
-    Whole(Box<Split>),
-    /// The inputs in the compute type; a bucket's part of them is split again.
-    Packed(Vec<Tensor<2>>, Box<Packing>),
-}
-
 fn with_backward<const N: usize>(
     inputs: [Tensor<2>; N],
     columns: Columns,
@@ -161,21 +153,48 @@ fn with_backward<const N: usize>(
     if arithmetic.dtype == DType::F32 && inputs.iter().all(slices::takes) {
         return cpu::attention(inputs, columns, heads, mask);
     }
-    let mask = mask.clone();
+    let call = Call { columns, heads, mask: mask.clone(), arithmetic };
     custom(OperatorName::Attention, inputs.map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
         let like = inputs.each_ref().map(|x| (x.dims(), x.dtype()));
-        let inputs = inputs.map(|x| narrow(x, arithmetic.dtype));
+        let (kept, o) = call.attend(inputs.map(|x| narrow(x, arithmetic.dtype)), way);
+        (o, move |g: Tensor<2>, _| {
+            let gradients = call.backward(kept, narrow(g, arithmetic.dtype), like);
+            gradients.map(|gradient| gradient.map(Tensor::into_dispatch))
+        })
+    })
+}
+
+/// What is kept for backward.
+enum Kept {
+    Fused(Box<Fused>),
+    Whole(Box<Split>),
+    /// The inputs in the compute type; a bucket's part of them is split again.
+    Packed(Vec<Tensor<2>>, Box<Packing>),
+}
+
+/// What is attended, and how.
+struct Call {
+    columns: Columns,
+    heads: Heads,
+    mask: Mask,
+    arithmetic: Arithmetic,
+}
+
+impl Call {
+    /// What backward needs, and the result, from inputs in the compute type.
+    fn attend<const N: usize>(&self, inputs: [Tensor<2>; N], way: Way) -> (Kept, Tensor<2>) {
+        let Self { columns, heads, ref mask, arithmetic } = *self;
         let kernels = if way == Way::Fused { fused::kernels(&inputs[0], heads) } else { None };
-        let (kept, o) = match (kernels, mask.packing.clone()) {
+        match (kernels, mask.packing.clone()) {
             (Some(kernels), _) => {
-                let (fused, o) = Fused::attend(kernels, &inputs, columns, heads, &mask);
+                let (fused, o) = Fused::attend(kernels, &inputs, columns, heads, mask);
                 (Kept::Fused(Box::new(fused)), o)
             }
             (None, None) => {
                 let split = Split::new(&inputs, columns, heads, None);
                 drop(inputs);
-                let o = heads.merge(attend(&split, &mask, arithmetic), arithmetic.dtype);
+                let o = heads.merge(attend(&split, mask, arithmetic), arithmetic.dtype);
                 (Kept::Whole(Box::new(split)), o)
             }
             (None, Some(packing)) => {
@@ -188,38 +207,43 @@ fn with_backward<const N: usize>(
                 }
                 (Kept::Packed(inputs.into(), Box::new(packing)), o)
             }
+        }
+    }
+
+    /// The gradients of the inputs, of their shapes and types, from that of the result in the compute type.
+    fn backward<const N: usize>(
+        &self,
+        kept: Kept,
+        g: Tensor<2>,
+        like: [([usize; 2], DType); N],
+    ) -> [Option<Tensor<2>>; N] {
+        let Self { columns, heads, ref mask, arithmetic } = *self;
+        let mut gradients = [const { None }; N];
+        let mut merge = |heads: Heads, parts: [Tensor<3>; 3], places: Option<&Places>| {
+            let of = [heads, heads.of_keys(), heads.of_keys()];
+            for ((part, heads), (tensor, column)) in parts.into_iter().zip(of).zip(columns) {
+                let (dims, dtype) = like[tensor];
+                let whole = gradients[tensor].take().unwrap_or_else(|| unwritten(dims, dtype, &part));
+                gradients[tensor] = Some(heads.merge_into(part, places, whole, column));
+            }
         };
-        (o, move |g: Tensor<2>, _| {
-            let g = narrow(g, arithmetic.dtype);
-            let mut gradients = [const { None }; N];
-            let mut merge = |heads: Heads, parts: [Tensor<3>; 3], places: Option<&Places>| {
-                let of = [heads, heads.of_keys(), heads.of_keys()];
-                for ((part, heads), (tensor, column)) in parts.into_iter().zip(of).zip(columns) {
-                    let (dims, dtype) = like[tensor];
-                    let whole = gradients[tensor].take().unwrap_or_else(|| unwritten(dims, dtype, &part));
-                    gradients[tensor] = Some(heads.merge_into(part, places, whole, column));
-                }
-            };
-            match kept {
-                Kept::Fused(fused) => {
-                    gradients = fused.backward(g, like.map(|(_, dtype)| dtype)).map(Some);
-                }
-                Kept::Whole(split) => {
-                    let g = heads.split(g, 0, None);
-                    merge(heads, attend_backward(*split, g, &mask, arithmetic), None);
-                }
-                Kept::Packed(inputs, packing) => {
-                    for (heads, places) in packing.parts(heads) {
-                        let split = Split::new(&inputs, columns, heads, Some(&places));
-                        let g = heads.split(g.clone(), 0, Some(&places));
-                        let parts = attend_backward(split, g, &Mask::default(), arithmetic);
-                        merge(heads, parts, Some(&places));
-                    }
+        match kept {
+            Kept::Fused(fused) => return fused.backward(g, like.map(|(_, dtype)| dtype)).map(Some),
+            Kept::Whole(split) => {
+                let g = heads.split(g, 0, None);
+                merge(heads, attend_backward(*split, g, mask, arithmetic), None);
+            }
+            Kept::Packed(inputs, packing) => {
+                for (heads, places) in packing.parts(heads) {
+                    let split = Split::new(&inputs, columns, heads, Some(&places));
+                    let g = heads.split(g.clone(), 0, Some(&places));
+                    let parts = attend_backward(split, g, &Mask::default(), arithmetic);
+                    merge(heads, parts, Some(&places));
                 }
             }
-            gradients.map(|gradient| gradient.map(Tensor::into_dispatch))
-        })
-    })
+        }
+        gradients
+    }
 }
 
 /// Attention of new tokens over the keys and values of all tokens so far, without backward: q [batch · new, heads ·

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::blocks::{Split, attend, attend_backward};
-use super::{Buckets, Grain, Heads, Mask, Packing, Scores, Way, attend_cached, attention};
+use super::{Buckets, Grain, Heads, Mask, Packing, Scores, Way, attend_cached, attention, attention_packed};
 use crate::ops::dense::Arithmetic;
 use crate::ops::narrow;
 use crate::ops::product::Fp32Math;
@@ -127,11 +127,20 @@ fn every_path_computes_the_options() {
             let heads = heads(batch, sequence, scores);
             let starts = segments.map(|lengths| starts(heads, lengths));
             let exact = definition(heads, starts.as_ref());
-            let run = |way, dtype, packing| {
+            let run = |way, dtype, packing, together| {
                 let [q, k, v, g] = data(heads);
                 let [q, k, v] = [q, k, v].map(Tensor::require_grad);
                 let mask = mask(heads, starts.as_ref(), packing);
-                let o = attention(q.clone(), k.clone(), v.clone(), heads, &mask, arithmetic(dtype), way);
+                let inputs = [q.clone(), k.clone(), v.clone()];
+                let o = match together {
+                    true => {
+                        attention_packed(Tensor::cat(inputs.into(), 1), heads, &mask, arithmetic(dtype), way)
+                    }
+                    false => {
+                        let [q, k, v] = inputs;
+                        attention(q, k, v, heads, &mask, arithmetic(dtype), way)
+                    }
+                };
                 let gradients = (narrow(o.clone(), DType::F32) * g).sum().backward();
                 let gradient = |x: &Tensor<2>| list(x.grad(&gradients).expect("a gradient"));
                 [list(o.inner()), gradient(&q), gradient(&k), gradient(&v)]
@@ -143,14 +152,17 @@ fn every_path_computes_the_options() {
                 (Way::Blocks, DType::F16, 1e-2),
                 (Way::Plain, DType::F16, 1e-2),
             ] {
-                compare(&format!("{name}, {way:?} {dtype:?}"), &run(way, dtype, None), &exact, allowed);
+                for together in [false, true] {
+                    let name = format!("{name}, {way:?} {dtype:?} in one tensor {together}");
+                    compare(&name, &run(way, dtype, None, together), &exact, allowed);
+                }
             }
             if batch == 1 {
                 for (dtype, allowed) in [(DType::F32, 1e-5), (DType::F16, 1e-2)] {
                     let Buckets { buckets, tokens } = Buckets::of(&lengths, Grain::CPU);
                     let packing =
                         Packing::new(buckets, Tensor::from_ints(tokens.as_slice(), &Device::flex()));
-                    let ours = run(Way::Blocks, dtype, Some(packing));
+                    let ours = run(Way::Blocks, dtype, Some(packing), false);
                     compare(&format!("{name}, packed {dtype:?}"), &ours, &exact, allowed);
                 }
             }

@@ -3,7 +3,10 @@
 
 use cubecl::prelude::*;
 
-use super::softmax_rows::{Options, View, load, load_upstream, slopes, visible_row, zeros};
+use super::softmax_rows::{
+    Options, View, differentiate, exponentials, load, load_upstream, multiply, slopes, store, visible_row,
+    zeros,
+};
 use crate::ops::kernels::row::{
     BATCH, HIDDEN, batch_max, own_lane, own_row, row_max, row_sum, row_sums, scratch,
 };
@@ -40,9 +43,9 @@ pub fn softmax<O: Float, N: Size>(
             let values = load::<N>(scores, &segments, &row, start, scale, cap, threads, options);
             let top = batch_max::<N>(&values, maximum);
             let mut total = Vector::<f32, N>::new(0.0f32);
+            exponentials::<N>(&values, top, &mut terms);
             #[unroll]
             for item in 0..BATCH {
-                terms[item] = (values[item] - Vector::new(top)).exp();
                 total += terms[item];
             }
             sum = sum * (maximum - top).exp() + total.vector_sum();
@@ -58,18 +61,10 @@ pub fn softmax<O: Float, N: Size>(
         while start < columns {
             if comptime!(!fits) {
                 let values = load::<N>(scores, &segments, &row, start, scale, cap, threads, options);
-                #[unroll]
-                for item in 0..BATCH {
-                    terms[item] = (values[item] - Vector::new(top)).exp();
-                }
+                exponentials::<N>(&values, top, &mut terms);
             }
-            #[unroll]
-            for item in 0..BATCH {
-                let column = start + item * threads;
-                if column < columns {
-                    out[row.base + column] = Vector::cast_from(terms[item] * Vector::new(factor));
-                }
-            }
+            multiply::<N>(&mut terms, factor);
+            store::<O, N>(&terms, out, row.base, start, columns, threads);
             start += comptime!(BATCH * threads);
         }
     }
@@ -109,15 +104,13 @@ pub fn softmax_backward<O: Float, N: Size>(
         while start < row.seen {
             load_upstream::<N>(dp, &row, &mut upstream, start, threads);
             let values = load::<N>(scores, &segments, &row, start, scale, cap, threads, options);
-            if comptime!(options.capped) {
-                slopes::<N>(&values, cap, &mut slope);
-            }
+            slopes::<N>(&values, cap, &mut slope, options);
             let top = batch_max::<N>(&values, maximum);
             let mut total = Vector::<f32, N>::new(0.0f32);
             let mut products = Vector::<f32, N>::new(0.0f32);
+            exponentials::<N>(&values, top, &mut terms);
             #[unroll]
             for item in 0..BATCH {
-                terms[item] = (values[item] - Vector::new(top)).exp();
                 total += terms[item];
                 products += terms[item] * upstream[item];
             }
@@ -139,27 +132,13 @@ pub fn softmax_backward<O: Float, N: Size>(
             if comptime!(!fits) {
                 load_upstream::<N>(dp, &row, &mut upstream, start, threads);
                 let values = load::<N>(scores, &segments, &row, start, scale, cap, threads, options);
-                if comptime!(options.capped) {
-                    slopes::<N>(&values, cap, &mut slope);
-                }
-                #[unroll]
-                for item in 0..BATCH {
-                    terms[item] = (values[item] - Vector::new(top)).exp();
-                }
+                slopes::<N>(&values, cap, &mut slope, options);
+                exponentials::<N>(&values, top, &mut terms);
             }
-            #[unroll]
-            for item in 0..BATCH {
-                let column = start + item * threads;
-                if column < columns {
-                    let p = terms[item] * Vector::new(factor);
-                    let mut gradient = Vector::new(scale) * p * (upstream[item] - Vector::new(mean));
-                    if comptime!(options.capped) {
-                        gradient *= slope[item];
-                    }
-                    out[row.base + column] = Vector::cast_from(p);
-                    ds[row.base + column] = Vector::cast_from(gradient);
-                }
-            }
+            multiply::<N>(&mut terms, factor);
+            differentiate::<N>(&terms, &mut upstream, &slope, mean, scale, options);
+            store::<O, N>(&terms, out, row.base, start, columns, threads);
+            store::<O, N>(&upstream, ds, row.base, start, columns, threads);
             start += comptime!(BATCH * threads);
         }
     }

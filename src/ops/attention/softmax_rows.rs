@@ -128,18 +128,25 @@ pub fn zeros<N: Size>() -> Array<Vector<f32, N>> {
     values
 }
 
-/// 1 − (z / cap)² of a batch of scores z, 0 where they are hidden: the slope of the soft cap.
+/// With a soft cap its slope 1 − (z / cap)² for a batch of scores z, 0 where they are hidden.
 #[cube]
-pub fn slopes<N: Size>(scores: &Array<Vector<f32, N>>, cap: f32, slopes: &mut Array<Vector<f32, N>>) {
-    #[unroll]
-    for item in 0..BATCH {
-        let mut slope = Vector::<f32, N>::new(0.0f32);
+pub fn slopes<N: Size>(
+    scores: &Array<Vector<f32, N>>,
+    cap: f32,
+    slopes: &mut Array<Vector<f32, N>>,
+    #[comptime] options: Options,
+) {
+    if comptime!(options.capped) {
         #[unroll]
-        for k in 0..N::value() {
-            let tanh = max(scores[item].extract(k), -cap) / cap;
-            slope.insert(k, 1.0f32 - tanh * tanh);
+        for item in 0..BATCH {
+            let mut slope = Vector::<f32, N>::new(0.0f32);
+            #[unroll]
+            for k in 0..N::value() {
+                let tanh = max(scores[item].extract(k), -cap) / cap;
+                slope.insert(k, 1.0f32 - tanh * tanh);
+            }
+            slopes[item] = slope;
         }
-        slopes[item] = slope;
     }
 }
 
@@ -160,5 +167,61 @@ pub fn load_upstream<N: Size>(
             value = dp[row.base + column];
         }
         values[item] = value;
+    }
+}
+
+/// exp(score − top) of a batch of scores.
+#[cube]
+pub fn exponentials<N: Size>(scores: &Array<Vector<f32, N>>, top: f32, terms: &mut Array<Vector<f32, N>>) {
+    #[unroll]
+    for item in 0..BATCH {
+        terms[item] = (scores[item] - Vector::new(top)).exp();
+    }
+}
+
+/// Multiplies a batch of vectors.
+#[cube]
+pub fn multiply<N: Size>(values: &mut Array<Vector<f32, N>>, factor: f32) {
+    #[unroll]
+    for item in 0..BATCH {
+        values[item] *= Vector::new(factor);
+    }
+}
+
+/// scale · P ⊙ (dP − mean) in the place of dP, with a soft cap times its slopes.
+#[cube]
+pub fn differentiate<N: Size>(
+    p: &Array<Vector<f32, N>>,
+    dp: &mut Array<Vector<f32, N>>,
+    slopes: &Array<Vector<f32, N>>,
+    mean: f32,
+    scale: f32,
+    #[comptime] options: Options,
+) {
+    #[unroll]
+    for item in 0..BATCH {
+        dp[item] = Vector::new(scale) * p[item] * (dp[item] - Vector::new(mean));
+        if comptime!(options.capped) {
+            dp[item] *= slopes[item];
+        }
+    }
+}
+
+/// Writes a batch of vectors from `start` on where the row, which begins at `base`, has them.
+#[cube]
+pub fn store<O: Float, N: Size>(
+    values: &Array<Vector<f32, N>>,
+    out: &mut [Vector<O, N>],
+    base: usize,
+    start: usize,
+    columns: usize,
+    #[comptime] threads: usize,
+) {
+    #[unroll]
+    for item in 0..BATCH {
+        let column = start + item * threads;
+        if column < columns {
+            out[base + column] = Vector::cast_from(values[item]);
+        }
     }
 }

@@ -164,26 +164,42 @@ const BLOCKS: [[usize; 9]; 11] = [
     [1, 1, 2, 2, 9000, 9004, 9004, 0, 8000],
 ];
 
-/// P of rows of `keys` products, of which some are visible, and the products' gradients by that of P. `score`: of a product,
-/// and its slope.
-fn softmax_in_f64(
-    scores: &[f64],
+/// P and the gradient of the products, of a block whose positions belong to the segments `ids`.
+fn softmax_by_definition(
+    block: [usize; 9],
+    ids: Option<&[i32]>,
+    soft_cap: Option<f64>,
+    scale: f64,
+    products: &[f64],
     dp: &[f64],
-    score: impl Fn(f64) -> (f64, f64),
-    keys: usize,
-    visible: impl Fn(usize, usize) -> bool,
 ) -> [Vec<f64>; 2] {
-    let (mut p, mut ds) = (Vec::new(), Vec::new());
-    for (row, (products, dp)) in scores.chunks(keys).zip(dp.chunks(keys)).enumerate() {
-        let scored: Vec<(f64, f64)> = products.iter().map(|product| score(*product)).collect();
-        let seen = || (0..keys).filter(|j| visible(row, *j));
-        let top = seen().map(|j| scored[j].0).fold(f64::NEG_INFINITY, f64::max);
+    let [batch, kv_heads, group, positions, query_start, keys, total, key_start, window] = block;
+    let rows = positions * group;
+    let [mut p, mut ds] = [Vec::new(), Vec::new()];
+    for row in 0..batch * kv_heads * rows {
+        let position = query_start + row % rows / group;
+        let sequence = row / rows / kv_heads * total;
+        let visible = |j: &usize| {
+            let key = key_start + j;
+            key <= position
+                && (window == 0 || position - key < window)
+                && ids.is_none_or(|ids| ids[sequence + key] == ids[sequence + position])
+        };
+        let at = row * keys;
+        // A score and its slope.
+        let score = |j: usize| {
+            let z = scale * products[at + j];
+            let tanh = soft_cap.map(|cap| (cap, (z / cap).tanh()));
+            tanh.map_or((z, scale), |(cap, t)| (cap * t, scale * (1.0 - t * t)))
+        };
+        let seen: Vec<usize> = (0..keys).filter(visible).collect();
+        let top = seen.iter().map(|j| score(*j).0).fold(f64::NEG_INFINITY, f64::max);
         let mut terms = vec![0.0; keys];
-        seen().for_each(|j| terms[j] = (scored[j].0 - top).exp());
+        seen.iter().for_each(|j| terms[*j] = (score(*j).0 - top).exp());
         let sum: f64 = terms.iter().sum();
-        let mean: f64 = (0..keys).map(|j| terms[j] / sum * dp[j]).sum();
+        let mean: f64 = (0..keys).map(|j| terms[j] / sum * dp[at + j]).sum();
         p.extend(terms.iter().map(|x| x / sum));
-        ds.extend((0..keys).map(|j| scored[j].1 * terms[j] / sum * (dp[j] - mean)));
+        ds.extend((0..keys).map(|j| score(j).1 * terms[j] / sum * (dp[at + j] - mean)));
     }
     [p, ds]
 }
@@ -192,12 +208,9 @@ fn softmax_in_f64(
 #[ignore = "needs an NVIDIA GPU"]
 fn softmax() {
     bench(|bench| {
-        let options = BLOCKS.into_iter().flat_map(|block| [(block, None), (block, Some(20.0))]);
-        for (block, soft_cap) in options {
+        for (block, soft_cap) in BLOCKS.into_iter().flat_map(|block| [(block, None), (block, Some(20.0))]) {
             let [batch, kv_heads, group, positions, query_start, keys, total, key_start, window] = block;
-            let window = (window > 0).then_some(window);
-            let (matrices, rows) = (batch * kv_heads, positions * group);
-            let shape = [matrices, rows, keys];
+            let shape = [batch * kv_heads, positions * group, keys];
             // Samples of growing length, and padding at the end of each sequence.
             let segment = |b: usize, j: usize| match () {
                 () if j + 1 == total && total > key_start + keys => -1,
@@ -205,55 +218,33 @@ fn softmax() {
             };
             let ids: Vec<i32> = (0..batch * total).map(|i| segment(i / total, i % total)).collect();
             let scaling = Scaling { scale: 0.3, soft_cap: soft_cap.map(|cap: f64| cap as f32) };
-            let scale = f64::from(scaling.scale);
+            let scores = normal(&shape, DType::F32, 8);
+            let scores: Vec<f64> = scores.values.iter().map(|x| 4.0 * x + 50.0).collect();
+            let (scores, dp) = (known(&scores, &shape, DType::F32), normal(&shape, DType::F32, 9));
             for packed in [false, true] {
                 let segments = packed.then(|| integers(&ids, &[batch, total]));
+                let window = (window > 0).then_some(window);
                 let mask = Mask { query_start, key_start, window, group, kv_heads, segments };
-                let scores = normal(&shape, DType::F32, 8);
-                let scores = known(
-                    &scores.values.iter().map(|x| 4.0 * x + 50.0).collect::<Vec<_>>(),
-                    &shape,
-                    DType::F32,
-                );
-                let dp = normal(&shape, DType::F32, 9);
-                let visible = |row: usize, j: usize| {
-                    let position = query_start + row % rows / group;
-                    let sequence = row / rows / kv_heads * total;
-                    let key = key_start + j;
-                    key <= position
-                        && window.is_none_or(|window| position - key < window)
-                        && (!packed || ids[sequence + key] == ids[sequence + position])
-                };
-                // A score and its slope.
-                let score = |product: f64| {
-                    let z = scale * product;
-                    let tanh = soft_cap.map(|cap| (cap, (z / cap).tanh()));
-                    tanh.map_or((z, scale), |(cap, t)| (cap * t, scale * (1.0 - t * t)))
-                };
-                let [p, ds] = softmax_in_f64(&scores.values, &dp.values, score, keys, visible);
+                let ids = packed.then_some(&ids[..]);
+                let scale = f64::from(scaling.scale);
+                let [p, ds] = softmax_by_definition(block, ids, soft_cap, scale, &scores.values, &dp.values);
+                let name = format!("masked_softmax {block:?} {scaling:?} packed {packed}");
                 for out in [DType::F32, DType::BF16] {
-                    let name = format!("masked_softmax {block:?} {scaling:?} packed {packed}");
                     let allowed = super::tolerance(out).max(2e-5);
                     let got = masked_softmax(scores.tensor.clone(), &mask, scaling, out);
                     bench.compare_within(&name, &got, &p, allowed);
-                    let (got, got_ds) = masked_softmax_backward(
-                        scores.tensor.clone(),
-                        dp.tensor.clone(),
-                        &mask,
-                        scaling,
-                        out,
-                    );
+                    let (scores, dp) = (scores.tensor.clone(), dp.tensor.clone());
+                    let (got, got_ds) = masked_softmax_backward(scores, dp, &mask, scaling, out);
                     bench.compare_within(&format!("{name} backward P"), &got, &p, allowed);
                     bench.compare_within(&format!("{name} dS"), &got_ds, &ds, allowed);
                 }
-                let name = format!("masked_softmax {block:?} {scaling:?} packed {packed}, in place");
-                let scores_again = known(&scores.values, &shape, DType::F32);
-                let (got, got_ds) =
-                    masked_softmax_backward(scores_again.tensor, dp.tensor, &mask, scaling, DType::F32);
-                bench.compare_within(&format!("{name}, backward P"), &got, &p, 2e-5);
-                bench.compare_within(&format!("{name}, dS"), &got_ds, &ds, 2e-5);
-                let got = masked_softmax(scores.tensor, &mask, scaling, DType::F32);
-                bench.compare_within(&name, &got, &p, 2e-5);
+                let again = |values: &[f64]| known(values, &shape, DType::F32).tensor;
+                let (first, second) = (again(&scores.values), again(&dp.values));
+                let (got, got_ds) = masked_softmax_backward(first, second, &mask, scaling, DType::F32);
+                bench.compare_within(&format!("{name}, in place, backward P"), &got, &p, 2e-5);
+                bench.compare_within(&format!("{name}, in place, dS"), &got_ds, &ds, 2e-5);
+                let got = masked_softmax(again(&scores.values), &mask, scaling, DType::F32);
+                bench.compare_within(&format!("{name}, in place"), &got, &p, 2e-5);
             }
         }
     });
