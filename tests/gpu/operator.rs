@@ -9,7 +9,7 @@ use runner::ops::gated_mlp::GatedMlp;
 use runner::ops::{Level, Operator};
 
 use crate::on_gpu;
-use crate::reference::{TYPES, error, float, host, random, tolerance};
+use crate::reference::{TYPES, distance, error, float, host, random, tolerance};
 use crate::stack::Stack;
 
 /// y, dx, dW, dV and dU of one operator for the loss Σ y ⊙ t.
@@ -54,7 +54,14 @@ fn gated_mlps_against_cpu() {
                     let what = format!("{activation:?} {} level {level} {name}", compute.into_str());
                     // Three products deep, and the largest of millions of elements.
                     let limit = if compute == Compute::Fp32 { 5e-5 } else { 20.0 * tolerance(compute) };
-                    checks.below(&what, error(got, expected), limit);
+                    // ReLU's slope has a step: a gate that rounding moves over zero has another gradient, so the types of
+                    // fewer bits are compared over the whole tensor.
+                    match activation {
+                        Activation::Relu if compute != Compute::Fp32 => {
+                            checks.below(&what, distance(got, expected), limit);
+                        }
+                        _ => checks.below(&what, error(got, expected), limit),
+                    }
                 }
             }
         }

@@ -58,6 +58,14 @@ pub fn float(compute: Compute) -> FloatDType {
     }
 }
 
+/// The norm of the difference, in norms of what is expected.
+pub fn distance(got: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(got.len(), expected.len());
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let difference = norm(&mut got.iter().zip(expected).map(|(a, b)| a - b));
+    difference / norm(&mut expected.iter().copied())
+}
+
 /// The largest difference from `expected`, in units of its root mean square.
 pub fn error(got: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(got.len(), expected.len());

@@ -4,12 +4,15 @@
 //! elements three times forward, six times backward. The arithmetic is fp32 in the registers
 //! whatever the tensors' type, so nothing is rounded between the steps of the formula.
 
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::ops::activation::Activation;
 use crate::ops::activation::cuda::{value, with_slope};
-use crate::ops::kernels::launch::{buffer, elementwise, expect, float, like, over, vector, writable};
+use crate::ops::kernels::launch::{
+    buffer, contiguous, elementwise, expect, float, like, over, vector, writable,
+};
 
 /// h = f(a) ⊙ b
 #[cube(launch_unchecked)]
@@ -78,6 +81,8 @@ fn vector_over<const K: usize>(tensors: [&CubeTensor; K]) -> (usize, ElemType) {
 
 /// h, in the place of a where nobody else holds it.
 pub fn forward(a: CubeTensor, b: CubeTensor, activation: Activation) -> CubeTensor {
+    // Both may be columns of one tensor, which lie apart.
+    let [a, b] = [a, b].map(into_contiguous);
     let (vector, element) = vector_over([&a, &b]);
     let (h, to) = over(&a, 0, a.dtype);
     elementwise!(gate, &a, vector, buffer(&a), buffer(&b), to, activation, element);
@@ -86,6 +91,7 @@ pub fn forward(a: CubeTensor, b: CubeTensor, activation: Activation) -> CubeTens
 
 /// s and h.
 pub fn forward_activated(a: &CubeTensor, b: &CubeTensor, activation: Activation) -> [CubeTensor; 2] {
+    let [a, b] = [&contiguous(a), &contiguous(b)];
     let (vector, element) = vector_over([a, b]);
     let (s, h) = (like(a, a.dtype), like(a, a.dtype));
     let [to_s, to_h] = [&s, &h].map(buffer);
