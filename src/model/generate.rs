@@ -66,12 +66,17 @@ pub fn generate(
     // The columns that the network has not read yet.
     let mut columns = 0..longest;
     for _ in 0..request.tokens {
+        // transformers reads a sequence anew where it becomes longer than those of short factors.
+        if columns.start > 0 && network.switches_behind() == Some(columns.start) {
+            (cache, columns) =
+                (Cache::new(network.layers(), batch, longest + request.tokens), 0..columns.end);
+        }
         let tokens = tokens(&results, (&padding, before), columns.clone(), device);
         let hidden = network.hidden(&tokens, Some(&mut cache));
         let last: Vec<i32> = (1..=batch).map(|b| (b * columns.len() - 1) as i32).collect();
         let logits = network.logits(hidden.inner().select(0, integers(last, device)));
         // A sum is finite if all of them are. Once is enough: weights do not change.
-        if columns.start == 0 && !logits.clone().sum().into_scalar::<f32>().is_finite() {
+        if columns.end == longest && !logits.clone().sum().into_scalar::<f32>().is_finite() {
             return Err(NotNumbers);
         }
         for (b, next) in chooser.choose(logits).into_iter().enumerate() {

@@ -61,6 +61,11 @@ pub fn to_hugging_face(
         own.insert(family.name_in_file(name).into(), json.unwrap_or(value));
     }
     own.remove("");
+    // Phi-3's counts beside the table.
+    let original = own.get("rope_scaling").and_then(|table| table.get("original_max_position_embeddings"));
+    if let Some(original) = original.cloned() {
+        own.insert("original_max_position_embeddings".into(), original);
+    }
     // Where a file has none, transformers takes another.
     if pad.is_some() || family.padding.is_some() {
         own.insert("pad_token_id".into(), json!(pad));

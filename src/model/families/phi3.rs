@@ -27,12 +27,13 @@ pub const PHI3: Family = Family {
     operators: &["attention", "loss", "norm", "rope"],
     padding: Some(32_000),
     read: |file, written| {
-        let original = file.get("original_max_position_embeddings").cloned();
+        // With transformers' default of an absent key.
+        let original = file.get("original_max_position_embeddings").cloned().unwrap_or(json!(4096));
         file.read_rope(&PHI3, None, written)?;
         // It counts before the table's own.
         let scaling = written.get("rope_scaling").and_then(Value::as_str);
         let table = scaling.and_then(|text| serde_json::from_str::<Value>(text).ok());
-        if let (Some(mut table), Some(original)) = (table, original) {
+        if let Some(mut table) = table {
             table["original_max_position_embeddings"] = original;
             written.insert("rope_scaling".into(), json!(table.to_string()));
         }

@@ -20,7 +20,7 @@ use crate::ops::dropout;
 use crate::ops::embedding::{Ids, shared};
 use crate::ops::name::OperatorName;
 use crate::ops::residual::residual;
-use crate::ops::rope::Rotation;
+use crate::ops::rope::{Rotation, Scaling};
 use crate::ops::segment::in_segments;
 use crate::ops::virtual_tokens::with_virtual;
 use crate::params::source::Source;
@@ -155,6 +155,14 @@ impl Decoder {
     /// The number of blocks.
     pub fn layers(&self) -> usize {
         self.rest.architecture.layers.len()
+    }
+
+    /// The length of a sequence behind which LongRoPE has other angles for all of its tokens.
+    pub fn switches_behind(&self) -> Option<usize> {
+        self.rest.rotations.iter().find_map(|(rope, _)| match rope.scaling {
+            Scaling::LongRope { original, .. } => Some(original),
+            _ => None,
+        })
     }
 
     /// Virtual tokens that stand before each sample.
