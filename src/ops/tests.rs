@@ -137,7 +137,7 @@ fn scaled_rotary_positions() {
     };
     let x = [0.5, -1.0, 2.0, 3.0, 7.0, -2.0];
     for neighbours in [false, true] {
-        let pairs = Pairs { head_dim: 6, turned: 4, neighbours };
+        let pairs = Pairs { head_dim: 6, dimension: 4, neighbours };
         let rotation = Rotation::scaled(16, pairs, 100.0, scaling(), &device);
         // The same rotation for a long, a short and a long sequence.
         for (longest, factors) in [(12, &long), (8, &short), (9, &long)] {
@@ -169,13 +169,13 @@ fn rope_of_a_part_of_each_head() {
     let device = Device::flex();
     let positions = Ids::new(vec![0, 1, 2, 31, 7], &device);
     for neighbours in [false, true] {
-        let rotation = Rotation::new(32, Pairs { head_dim: 12, turned: 8, neighbours }, 1e4, &device);
+        let rotation = Rotation::new(32, Pairs { head_dim: 12, dimension: 8, neighbours }, 1e4, &device);
         let run = |operator| gradients([random([5, 24], 1)], |[x]| rope(x, &rotation, &positions, operator));
         assert_all_close(&run(Operator::Custom), &run(Operator::Plain), 1e-5);
     }
     let x = Tensor::<2>::from_floats([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], &device);
     let at_three = Ids::new(vec![3], &device);
-    let pairs = Pairs { head_dim: 6, turned: 4, neighbours: true };
+    let pairs = Pairs { head_dim: 6, dimension: 4, neighbours: true };
     let (c, s) = ([3f64.cos(), 0.3f64.cos()], [3f64.sin(), 0.3f64.sin()]);
     // Pairs (0, 1) and (2, 3) turned by 3 and 3/√100; two numbers stay.
     let expected =

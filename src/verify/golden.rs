@@ -11,6 +11,9 @@ use crate::params::peft;
 
 pub const FILE: &str = "golden.safetensors";
 
+/// transformers' module of the head.
+const MODULE: &str = "lm_head";
+
 /// A reference tensor in f64.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReferenceTensor {
@@ -72,6 +75,15 @@ impl Golden {
         }
         unread.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(Self { tensors, unread })
+    }
+
+    /// The same with the parameters of the head under the name that it has in the model's files: the module of
+    /// transformers' class is called `lm_head` also where the files have another name.
+    #[must_use]
+    pub fn with_head(&self, head: &str) -> Self {
+        let renamed = |name: &String| name.replace(&format!(".{MODULE}."), &format!(".{head}."));
+        let tensors = self.tensors.iter().map(|(name, values)| (renamed(name), values.clone())).collect();
+        Self { tensors, unread: self.unread.clone() }
     }
 
     pub fn has(&self, names: &[&str]) -> bool {

@@ -57,6 +57,7 @@ pub fn knows(golden: &Golden, name: &str) -> bool {
 /// When the folder's model or its batch cannot be read, or settings do not go with them.
 pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<Check>> {
     let model = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
+    let golden = &golden.with_head(model.language().expect("a language model").architecture().head.name);
     let DecoderSizes { vocab_size: vocab, max_positions: positions, gated, tied, .. } =
         model.decoder().expect("a language model");
     let table = model.table(DType::F32, &Tuning::default());

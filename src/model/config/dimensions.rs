@@ -244,7 +244,7 @@ impl Dimensions {
     pub fn rope(&self, head_dim: usize) -> Result<Rope, String> {
         let fraction = self.partial_rotary_factor.unwrap_or(1.0);
         let turned = (head_dim as f64 * fraction) as usize;
-        if turned == 0 || !turned.is_multiple_of(2) || turned > head_dim {
+        if turned == 0 || turned.next_multiple_of(2) > head_dim {
             return Err(format!(
                 "partial_rotary_factor {fraction} of heads of {head_dim} elements: rotary positions turn pairs of \
                  elements, and these are {turned}; change it"
@@ -252,7 +252,7 @@ impl Dimensions {
         }
         let scaling = self.scaling().and_then(|scaling| scaling.check(turned).map(|()| scaling));
         let scaling = scaling.map_err(|e| format!("rope_scaling: {e}"))?;
-        let pairs = Pairs { head_dim, turned, neighbours: false };
+        let pairs = Pairs { head_dim, dimension: turned, neighbours: false };
         Ok(Rope { pairs, theta: self.rope_theta(), scaling })
     }
 

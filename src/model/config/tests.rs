@@ -163,7 +163,7 @@ fn impossible_sections_say_what_to_change() {
             "[smollm3]\npreset = \"smollm3-3b\"\nno_rope_layers = \"[2]\"".into(),
             "1 or 0 of each of 36 layers",
         ),
-        ("[qwen2]\nweights = \"no/such\"".into(), "hf download no/such --local-dir such"),
+        ("[qwen2]\nweights = \"./no/such\"".into(), "there is no folder ./no/such"),
         (
             "[gpt2]\npreset = \"gpt2\"\npad_token_id = 1".into(),
             "pad_token_id has no effect on kind = \"gpt2\"",

@@ -81,7 +81,7 @@ fn complete(dimensions: &mut Dimensions) -> Result<(), String> {
 fn architecture(of: &Dimensions) -> Result<Architecture, String> {
     let (hidden, heads) = (of.hidden_size(), of.num_attention_heads());
     let norm = Norm::Layer { eps: of.layer_norm_eps() };
-    let pairs = Pairs { head_dim: hidden / heads, turned: of.rotary_dim(), neighbours: true };
+    let pairs = Pairs { head_dim: hidden / heads, dimension: of.rotary_dim(), neighbours: true };
     let layer = Layer {
         norm,
         place: Place::Parallel("ln_1", None),

@@ -94,7 +94,7 @@ impl Architecture {
             first.push(scaled_cost(hidden * setting.tokens() * setting.stored));
         }
         // A cosine and a sine of each pair.
-        let rotations: u64 = self.ropes().iter().map(|rope| rope.pairs.turned as u64 * 4).sum();
+        let rotations: u64 = self.ropes().iter().map(|rope| rope.pairs.turned() as u64 * 4).sum();
         let (added, tables) = match self.embedding.positions {
             Positions::None => (None, 0),
             Positions::Learned { name, rows, .. } => {

@@ -12,7 +12,7 @@ use crate::ops::slices::{buffer, integers, numbers};
 pub fn rope(
     x: Tensor<2>,
     [cosine, sine]: [Tensor<2>; 2],
-    Pairs { head_dim, turned, neighbours }: Pairs,
+    pairs: Pairs,
     positions: &Tensor<1, Int>,
     inverse: bool,
 ) -> Tensor<2> {
@@ -20,7 +20,7 @@ pub fn rope(
     let (mut x, cosine, sine) = (buffer(x), buffer(cosine), buffer(sine));
     let positions: Vec<usize> = integers(positions).into_iter().map(|position| position as usize).collect();
     let sign = if inverse { -1.0 } else { 1.0 };
-    let pairs = rope::Pairs { head: head_dim, half: turned / 2, neighbours };
+    let pairs = rope::Pairs { head: pairs.head_dim, half: pairs.turned() / 2, neighbours: pairs.neighbours };
     rope::turn(x.storage_mut(), columns, [numbers(&cosine), numbers(&sine)], pairs, &positions, sign);
     unflex(x)
 }

@@ -87,7 +87,7 @@ pub fn rope(
 ) -> CubeTensor {
     let (x, positions) = (burn_cubecl::kernel::into_contiguous(x), contiguous(positions));
     let [tokens, width] = sizes(&x, "x");
-    let Pairs { head_dim, turned, neighbours } = pairs;
+    let (Pairs { head_dim, neighbours, .. }, turned) = (pairs, pairs.turned());
     // What is not turned must be in the result's memory.
     let turns_all = columns == width && turned == head_dim;
     let x = if turns_all { x } else { writable(x) };

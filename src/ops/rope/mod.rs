@@ -29,8 +29,9 @@ use crate::ops::slices;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pairs {
     pub head_dim: usize,
-    /// The first so many of them; even.
-    pub turned: usize,
+    /// d of the frequencies: a part of the head. Where it is odd, the last pair has one number more than it, as in
+    /// transformers' GPT-NeoX.
+    pub dimension: usize,
     /// Whether the numbers of a pair are neighbours; else half of what is turned lies between them.
     pub neighbours: bool,
 }
@@ -38,7 +39,12 @@ pub struct Pairs {
 impl Pairs {
     /// All numbers of a head, in pairs of its halves.
     pub fn halves(head_dim: usize) -> Self {
-        Self { head_dim, turned: head_dim, neighbours: false }
+        Self { head_dim, dimension: head_dim, neighbours: false }
+    }
+
+    /// How many numbers of a head are turned, from the first on.
+    pub fn turned(&self) -> usize {
+        self.dimension.next_multiple_of(2)
     }
 }
 
@@ -98,8 +104,8 @@ fn tables(
     length: usize,
     device: &Device,
 ) -> Tables {
-    let half = pairs.turned / 2;
-    let frequencies = scaling.frequencies(theta, pairs.turned, length);
+    let half = pairs.turned() / 2;
+    let frequencies = scaling.frequencies(theta, pairs.dimension, length);
     let factor = scaling.attention_factor() as f32;
     let table = |f: fn(f32) -> f32| {
         let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f32 * w) * factor));
@@ -170,7 +176,7 @@ impl Turn {
     }
 
     fn composed(&self, x: Tensor<2>, inverse: bool) -> Tensor<2> {
-        let Pairs { head_dim, turned, neighbours } = self.pairs;
+        let (Pairs { head_dim, neighbours, .. }, turned) = (self.pairs, self.pairs.turned());
         let [tokens, columns] = x.dims();
         let (heads, half) = (columns / head_dim, turned / 2);
         let dtype = x.dtype();
@@ -206,7 +212,7 @@ impl Turn {
 /// Composed of Burn's operators it keeps cosines and sines for each token.
 pub fn cost(setting: &Setting, heads: u64, pairs: Pairs) -> Cost {
     let columns = heads * pairs.head_dim as u64;
-    let angles = setting.wide(pairs.turned as u64);
+    let angles = setting.wide(pairs.turned() as u64);
     let (x, wide) = (setting.activation(columns), setting.wide(columns));
     let plain = setting.ops.rope == Operator::Plain;
     let kept = if plain { angles } else { 0 };

@@ -82,6 +82,9 @@ impl Scaling {
             Self::Llama3 { low, high, .. } if low >= high => {
                 Err(format!("`low_freq_factor` {low} must be below `high_freq_factor` {high}"))
             }
+            Self::Yarn(_) | Self::Dynamic { .. } if !turned.is_multiple_of(2) => {
+                Err(format!("{turned} turned elements of a head are odd, and this scaling counts pairs"))
+            }
             Self::Dynamic { .. } if turned <= 2 => {
                 Err("dynamic scaling needs more than one pair of turned elements in a head".into())
             }

@@ -59,7 +59,7 @@ impl Scaling {
     pub fn frequencies(&self, theta: f64, turned: usize, sequence: usize) -> Vec<f32> {
         let powers = |theta: f64| {
             let exponent = move |i| (2 * i) as f32 / turned as f32;
-            (0..turned / 2).map(move |i| (theta as f32).powf(exponent(i)))
+            (0..turned.div_ceil(2)).map(move |i| (theta as f32).powf(exponent(i)))
         };
         let plain = || powers(theta).map(|power| 1.0 / power);
         match self {

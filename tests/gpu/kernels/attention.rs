@@ -28,7 +28,7 @@ fn rope_values() {
             (7, 3, 6, 4, 5, true),
             (33, 16, 256, 64, 4096, true),
         ] {
-            let pairs = Pairs { head_dim: d, turned, neighbours };
+            let pairs = Pairs { head_dim: d, dimension: turned, neighbours };
             let (half, table, columns) = (turned / 2, tokens + 3, heads * d);
             let (step, apart) = if neighbours { (2, 1) } else { (1, half) };
             let width = columns + rest;
