@@ -14,6 +14,7 @@ mod docs;
 mod endings;
 mod equivalence;
 mod extending;
+mod families;
 mod faults;
 mod fine_tune;
 mod folders;

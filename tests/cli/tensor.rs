@@ -62,6 +62,9 @@ fn every_family_trains_as_in_one_process() {
         QWEN2,
         "kind = \"llama\"\nnum_key_value_heads = 4\nintermediate_size = 48\ntie_word_embeddings = true\n",
         "kind = \"gptj\"\nrotary_dim = 4\n",
+        // Every rank has the norms of queries and keys.
+        "kind = \"qwen3\"\nnum_key_value_heads = 4\nintermediate_size = 48\nhead_dim = 6\n",
+        "kind = \"gpt_neox\"\nintermediate_size = 48\n",
         "kind = \"swiglu\"\nintermediate_size = 48\n",
     ] {
         same_as_one_process(model, "", 1e-5);

@@ -20,6 +20,11 @@ impl Combination {
         &FACTORS[factor].choices[self.0[factor]]
     }
 
+    /// What a key has in the choice of a factor.
+    pub fn line(&self, name: &str, key: &str) -> Option<&'static str> {
+        self.of(factor(name)).1.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
+    }
+
     pub fn is(&self, name: &str, choice: &str) -> bool {
         self.choice(name) == choice
     }
@@ -90,15 +95,11 @@ impl Combination {
             "lora that drops" => {}
             _ => plain = plain.plain(&["ranks"]),
         }
-        let ops = match self.choice("model") {
-            "swiglu" => &["swiglu"][..],
-            "gpt2" | "gpt2 with sinusoids" => &["attention", "loss", "norm", "gelu"],
-            // The MLP with adapters has no SwiGLU.
-            _ if self.is("tuning", "adapter") => &["attention", "loss", "norm", "rope"],
-            _ => &["swiglu", "attention", "loss", "norm", "rope"],
-        };
+        let operators = self.operators().into_iter();
+        // The MLP with adapters has no SwiGLU.
+        let ops = operators.filter(|name| !(self.is("tuning", "adapter") && *name == "swiglu"));
         // Packed samples are one sequence to the composed attention: that is another test's.
-        ops.iter().for_each(|name| plain.0[factor(name)] = 1);
+        ops.for_each(|name| plain.0[factor(name)] = 1);
         match self.stores_half() {
             true => plain,
             false => plain.plain(&["optimizer's place"]),
@@ -143,36 +144,21 @@ impl Combination {
     /// The recipe, on a device.
     pub fn recipe(&self, device: &str) -> String {
         let mut lines = vec!["title = 'combination'".to_string(), format!("device = '{device}'")];
-        let kind = self.choice("model");
         for place in 0..FACTORS.len() {
             for (key, value) in self.of(place).1 {
-                let key = match (*key, kind) {
-                    ("heads" | "kv_heads", "swiglu") => continue,
-                    ("heads", _) => "model.num_attention_heads",
-                    ("kv_heads", "llama" | "qwen2") => "model.num_key_value_heads",
-                    ("kv_heads", _) => continue,
-                    ("targets", _) => {
-                        let of_llama = matches!(kind, "llama" | "qwen2");
-                        let targets = if of_llama { "q_proj, v_proj" } else { "c_attn, c_fc" };
-                        lines.push(format!("tuning.target_modules = '{targets}'"));
-                        continue;
-                    }
-                    ("pipeline", _) => {
-                        let chunks = if *value == "'interleaved'" { ", chunks = 2" } else { "" };
-                        // A sequence each.
-                        let (parts, _) = self.choice("batch").split_once(' ').expect("a number of them");
-                        lines.push(format!(
-                            "parallel.pipeline = {{ stages = 2, schedule = {value}, micro_batches = {parts}{chunks} }}"
-                        ));
-                        continue;
-                    }
-                    ("model.vocab_size" | "model.tie_word_embeddings", "swiglu") => continue,
-                    (key, _) => key,
-                };
-                lines.push(format!("{key} = {value}"));
+                if *key == "pipeline" {
+                    let chunks = if *value == "'interleaved'" { ", chunks = 2" } else { "" };
+                    // A sequence each.
+                    let (parts, _) = self.choice("batch").split_once(' ').expect("a number of them");
+                    lines.push(format!(
+                        "parallel.pipeline = {{ stages = 2, schedule = {value}, micro_batches = {parts}{chunks} }}"
+                    ));
+                } else {
+                    lines.extend(self.model_line(key, value));
+                }
             }
         }
-        if kind != "swiglu" {
+        if self.family().is_some() {
             lines.push("model.max_position_embeddings = 72".into());
         }
         if !self.is("data", "random") {

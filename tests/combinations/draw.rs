@@ -1,13 +1,15 @@
 //! [`draw`]: combinations in which every two choices of two factors meet, and then more of them.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::combination::Combination;
-use crate::factors::{FACTORS, factor};
+use crate::factors::{FACTORS, Factor, factor};
+use crate::models::{FIRST_MODELS, MODELS};
 use crate::refusals::{DRAWN_LAST, REFUSALS, Refusal};
 
 /// Candidates of which the one with the most new pairs is taken.
@@ -15,13 +17,33 @@ const CANDIDATES: usize = 30;
 
 type Pair = (usize, usize, usize, usize);
 
-/// The first `count` combinations of a seed that a recipe accepts. Also calls `refused` with every combination that was
-/// drawn and is in [`REFUSALS`]; that one is mended and goes on.
+/// The number of the first combination of the models that came later. They have numbers of their own, so that others keep
+/// theirs.
+pub const LATER: usize = 2000;
+
+/// The combinations of these numbers, in their order, of which a recipe accepts each. Also calls `refused` with every
+/// combination that was drawn and is in [`REFUSALS`]; that one is mended and goes on.
+pub fn draw(seed: u64, numbers: &[usize], mut refused: impl FnMut(&Combination)) -> Vec<Combination> {
+    let count = |range: Range<usize>| {
+        numbers.iter().filter(|number| range.contains(number)).max().map_or(0, |last| last + 1 - range.start)
+    };
+    let first = of_models(seed, count(0..LATER), 0..FIRST_MODELS, &mut refused);
+    let later = of_models(seed, count(LATER..usize::MAX), FIRST_MODELS..MODELS.choices.len(), &mut refused);
+    let drawn = |number: &usize| number.checked_sub(LATER).map_or_else(|| &first[*number], |n| &later[n]);
+    numbers.iter().map(|number| drawn(number).clone()).collect()
+}
+
+/// The first `count` combinations of these models.
 ///
 /// The scalers of those whose blocks or optimizer are on the host are chosen at the end, by their number in turn: all other
 /// settings of a number are what they were before these went together.
-pub fn draw(seed: u64, count: usize, refused: impl FnMut(&Combination)) -> Vec<Combination> {
-    let mut drawn = without_scalers_of_the_host(seed, count, refused);
+fn of_models(
+    seed: u64,
+    count: usize,
+    models: Range<usize>,
+    refused: impl FnMut(&Combination),
+) -> Vec<Combination> {
+    let mut drawn = without_scalers_of_the_host(seed, count, models, refused);
     let scaler = factor("scaler");
     for (number, combination) in drawn.iter_mut().enumerate() {
         let scales = combination.leaves_the_device() && combination.is("precision", "fp16");
@@ -36,8 +58,13 @@ pub fn draw(seed: u64, count: usize, refused: impl FnMut(&Combination)) -> Vec<C
 fn without_scalers_of_the_host(
     seed: u64,
     count: usize,
+    models: Range<usize>,
     mut refused: impl FnMut(&Combination),
 ) -> Vec<Combination> {
+    let choices = |factor: &Factor| match factor.name {
+        "model" => models.clone(),
+        _ => 0..factor.first_choices(),
+    };
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut met: HashSet<Pair> = HashSet::new();
     let mut drawn = Vec::new();
@@ -45,7 +72,7 @@ fn without_scalers_of_the_host(
     while drawn.len() < count {
         let candidates = (0..CANDIDATES).map(|_| {
             let raw =
-                Combination(FACTORS.iter().map(|f| random.random_range(0..f.first_choices())).collect());
+                Combination(FACTORS.iter().map(|factor| random.random_range(choices(factor))).collect());
             // Ranks are threads here, which share a CPU alone.
             let raw = if crate::on_gpu() { raw.plain(&["ranks"]) } else { raw };
             let mended = mend(raw.clone());
@@ -69,12 +96,12 @@ fn without_scalers_of_the_host(
 fn numbers_keep_their_combinations() {
     let _alone = crate::alone();
     crate::GPU.store(true, Relaxed);
-    let drawn = draw(7, 444, |_| ());
+    let drawn = draw(7, &[118, 443], |_| ());
     crate::GPU.store(false, Relaxed);
     let of_118 = "width 72, batch 1 x 61, strategy function, resident blocks 3, activations host, precision bf16, data balanced";
     let of_443 = "model gpt2 with sinusoids, width 100, batch 1 x 61, strategy checkpointed, precision bf16, data packed";
-    for (number, chosen) in [(118, of_118), (443, of_443)] {
-        let text = drawn[number].to_string();
+    for (combination, (number, chosen)) in drawn.iter().zip([(118, of_118), (443, of_443)]) {
+        let text = combination.to_string();
         let missing: Vec<&str> = chosen.split(", ").filter(|words| !text.contains(words)).collect();
         assert!(missing.is_empty(), "{number} has no {}: {text}", missing.join(", "));
     }

@@ -1,6 +1,8 @@
 //! [`FACTORS`]: what a recipe may choose, as factors with their options. The first option of a factor is the
 //! plain one. Sizes are multiples of nothing.
 
+use crate::models::MODELS;
+
 /// A choice: a name for messages, and the recipe's lines as TOML, a dotted key each.
 pub type Choice = (&'static str, &'static [(&'static str, &'static str)]);
 
@@ -34,14 +36,7 @@ const WIDTHS: Factor = factor!(
 );
 
 pub const FACTORS: &[Factor] = &[
-    factor!(
-        "model",
-        ["llama", "model.kind" = "'llama'"],
-        ["qwen2", "model.kind" = "'qwen2'"],
-        ["gpt2", "model.kind" = "'gpt2'"],
-        ["gpt2 with sinusoids", "model.kind" = "'gpt2'", "model.positions" = "'sinusoidal'"],
-        ["swiglu", "model.kind" = "'swiglu'"],
-    ),
+    MODELS,
     WIDTHS,
     factor!(
         "tied",

@@ -30,6 +30,16 @@ const NOT_DIVIDED: &str = "cannot be divided among 2 ranks";
 pub const REFUSALS: &[Refusal] = &[
     refusal("ranks", |c| c.has_stages() && swiglu(c), "a pipeline divides the blocks of a language model"),
     refusal("ranks", |c| c.shards() && swiglu(c), "it divides the parameters of a language model"),
+    refusal(
+        "ranks",
+        |c| c.divides_layers() && c.is("model", "olmo2"),
+        "a norm has the queries of all heads, and one the keys",
+    ),
+    refusal(
+        "ranks",
+        |c| c.divides_layers() && c.choice("model").starts_with("phi3"),
+        "one linear layer gives its queries and fewer keys and values",
+    ),
     refusal("batch", |c| replicated(c) && !c.is("batch", "4 x 7"), "cannot be divided among 2 replicas"),
     refusal("strategy", |c| replicated(c) && !c.shards() && moves(c), WHERE_DIVIDED),
     refusal(
@@ -138,6 +148,16 @@ pub const REFUSALS: &[Refusal] = &[
         |c| recorded(c) && matches!(c.choice("tuning"), "prompt" | "prefix"),
         "the rows of virtual tokens differ",
     ),
+    refusal(
+        "graph",
+        |c| recorded(c) && c.is("model", "phi3 with longrope"),
+        "rotary positions follow from the length of each batch",
+    ),
+    refusal(
+        "tied",
+        |c| c.is("tied", "yes") && matches!(c.choice("model"), "gptj" | "phi"),
+        "'s head has a weight and a bias of its own",
+    ),
     refusal("graph", |c| recorded(c) && sampled(c), "batches of samples differ in their lengths"),
     refusal(
         "autocast",
@@ -156,11 +176,7 @@ pub const REFUSALS: &[Refusal] = &[
     ),
     refusal("scaler", |c| !c.is("scaler", "none") && c.leaves_the_device(), DRAWN_LAST),
     refusal("tuning", |c| !c.is("tuning", "full") && swiglu(c), "`tuning` is for language models"),
-    refusal(
-        "tuning",
-        |c| c.is("tuning", "bitfit") && c.is("model", "llama"),
-        "trains no parameter of this model",
-    ),
+    refusal("tuning", |c| c.is("tuning", "bitfit") && lacks_biases(c), "trains no parameter of this model"),
     refusal("data", |c| !c.is("data", "random") && swiglu(c), "`data` is for language models"),
     refusal("loader", |c| !c.is("loader", "default") && !sampled(c), "data.sampler"),
     refusal("tokenize", |c| !c.is("tokenize", "once") && !sampled(c), "data.sampler"),
@@ -245,15 +261,19 @@ pub const REFUSALS: &[Refusal] = &[
         |c| c.is("clip", "before") && !c.is("scaler", "none"),
         "train.clip = \"previous_norm\" does not go with a gradient scaler",
     ),
-    refusal("swiglu", |c| lacks(c, "swiglu", !gpt2(c)), NO_OPERATOR),
-    refusal("attention", |c| lacks(c, "attention", !swiglu(c)), NO_OPERATOR),
-    refusal("loss", |c| lacks(c, "loss", !swiglu(c)), NO_OPERATOR),
-    refusal("norm", |c| lacks(c, "norm", !swiglu(c)), NO_OPERATOR),
-    refusal("rope", |c| lacks(c, "rope", !swiglu(c) && !gpt2(c)), NO_OPERATOR),
-    refusal("gelu", |c| lacks(c, "gelu", gpt2(c)), NO_OPERATOR),
+    refusal("swiglu", |c| lacks(c, "swiglu"), NO_OPERATOR),
+    refusal("attention", |c| lacks(c, "attention"), NO_OPERATOR),
+    refusal("loss", |c| lacks(c, "loss"), NO_OPERATOR),
+    refusal("norm", |c| lacks(c, "norm"), NO_OPERATOR),
+    refusal("rope", |c| lacks(c, "rope"), NO_OPERATOR),
+    refusal("gelu", |c| lacks(c, "gelu"), NO_OPERATOR),
     refusal(
         "tuning",
-        |c| c.is("tuning", "adapter") && !gpt2(c) && (c.is("swiglu", "plain") || !c.is("level", "0")),
+        |c| {
+            c.is("tuning", "adapter")
+                && c.has_operator("swiglu")
+                && (c.is("swiglu", "plain") || !c.is("level", "0"))
+        },
         "checkpoint.level and ops.swiglu are choices of the SwiGLU operator",
     ),
     refusal(
@@ -263,7 +283,7 @@ pub const REFUSALS: &[Refusal] = &[
     ),
     refusal(
         "level",
-        |c| !c.is("level", "0") && gpt2(c),
+        |c| !c.is("level", "0") && !c.has_operator("swiglu"),
         "checkpoint.level is a choice of the SwiGLU operator",
     ),
 ];

@@ -67,7 +67,8 @@ impl Architecture {
         if has(fused) {
             return Some("one linear layer gives its queries and fewer keys and values");
         }
-        has(|attention| attention.qk_norm.is_some()).then_some("its queries and keys have norms")
+        has(|attention| attention.qk_norm.is_some_and(|norm| !norm.by_head))
+            .then_some("a norm has the queries of all heads, and one the keys")
     }
 
     /// Whether the angles of its rotary positions depend on the length of a batch.

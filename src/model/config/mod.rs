@@ -1,6 +1,7 @@
 //! Dimensions of the language models: from a preset, from keys of the recipe, or from a Hugging Face `config.json`.
 
 mod common;
+mod complete;
 mod dimensions;
 mod fields;
 mod hugging_face;

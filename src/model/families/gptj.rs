@@ -67,12 +67,7 @@ fn complete(dimensions: &mut Dimensions) -> Result<(), String> {
              it even and at most {head_dim}"
         ));
     }
-    if dimensions.tie_word_embeddings() {
-        return Err(
-            "tie_word_embeddings is true, and GPT-J's head has a weight and a bias of its own; remove the key"
-                .into(),
-        );
-    }
+    dimensions.refuse_tied("GPT-J")?;
     let hidden_size = dimensions.hidden_size();
     dimensions.intermediate_size.get_or_insert(4 * hidden_size);
     Ok(())

@@ -39,6 +39,7 @@ pub const PHI: Family = Family {
     operators: &["gelu", "attention", "loss", "norm", "rope"],
     read: |file, written| file.read_rope(&PHI, None, written),
     complete: |dimensions| {
+        dimensions.refuse_tied("Phi")?;
         dimensions.even_head_dim()?;
         dimensions.complete_kv_heads()
     },

@@ -3,7 +3,8 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::parts::{Linear, Norm, apart_cost, copied_cost, linear_cost};
+use super::norm::Norm;
+use super::parts::{Linear, apart_cost, copied_cost, linear_cost};
 use super::{Context, LayerCache, Prefix, attend};
 use crate::model::architecture::{self, Architecture, Projections, QkNorm};
 use crate::ops::Operator;
@@ -11,6 +12,7 @@ use crate::ops::attention::{self, Heads, attention_packed};
 use crate::ops::backend::has_blas;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::rope::{self, Rotation, rope, rope_first};
+use crate::ops::tensor_parallel::sent_of_copy;
 use crate::params::source::Source;
 use crate::params::split::Side;
 use crate::params::table::Tuning;
@@ -125,7 +127,7 @@ impl Attention {
         };
         let turn = |x, norm: Option<&Norm>| {
             let x = match norm {
-                Some(norm) => norm.forward(x, computation),
+                Some(norm) => norm.forward_of_heads(x, context),
                 None => x,
             };
             match rotation {
@@ -172,10 +174,10 @@ impl Attention {
         };
         let turned = |projection: Cost, heads| {
             let norm = shape.qk_norm.map(|QkNorm { norm, by_head, .. }| {
-                norm.cost(
-                    setting,
-                    if by_head { [heads, sizes.head_dim] } else { [1, heads * sizes.head_dim] },
-                )
+                let rows = if by_head { [heads, sizes.head_dim] } else { [1, heads * sizes.head_dim] };
+                let cost = norm.cost(setting, rows);
+                let copied = if setting.trained.weights { cost.parameters } else { 0 };
+                Cost { sent: cost.sent + sent_of_copy(setting, copied), ..cost }
             });
             let rope = shape.rope.as_ref().map(|rope| rope::cost(setting, heads, rope.pairs));
             match (norm, rope) {

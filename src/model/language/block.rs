@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::parts::Norm;
+use super::norm::Norm;
 use super::{Attention, Context, LayerCache, Mlp};
 use crate::model::architecture::{Architecture, Place};
 use crate::ops::residual::residual;

@@ -8,6 +8,7 @@ mod cost;
 mod decoder;
 mod head;
 mod mlp;
+mod norm;
 mod parts;
 mod positions;
 mod prefix;

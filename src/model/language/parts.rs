@@ -4,7 +4,6 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::{Computation, Context};
-use crate::model::architecture;
 use crate::ops::Operator;
 use crate::ops::activation::{Activation, activate};
 use crate::ops::autocast::weight;
@@ -13,7 +12,6 @@ use crate::ops::cost::{Cost, Moment, Setting};
 use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_activated, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding, embedding_of_part};
 use crate::ops::lora::{self, LoraLayer, lora_side_by_side};
-use crate::ops::norm::{self, Terms, norm};
 use crate::ops::residual::{residual, residual_in_product};
 use crate::ops::tensor_parallel::{sent_of_copy, sum_over_ranks};
 use crate::params::source::{Init, Source};
@@ -243,50 +241,5 @@ impl Embedding {
         let weight = self.weight.val();
         let dtype = weight.dtype();
         embedding(weight, ids, dtype)
-    }
-}
-
-/// RMSNorm, or LayerNorm where there is a bias.
-#[derive(Module, Debug)]
-pub struct Norm {
-    pub weight: Param<Tensor<1>>,
-    pub bias: Option<Param<Tensor<1>>>,
-    #[module(skip)]
-    terms: Terms,
-}
-
-impl architecture::Norm {
-    /// What a norm of each of `heads` rows of a token costs: it keeps a number of each for backward, or mean and root.
-    pub fn cost(self, setting: &Setting, [heads, columns]: [u64; 2]) -> Cost {
-        let numbers = match self {
-            Self::Rms { .. } => 1,
-            Self::Layer { .. } => 2,
-        };
-        norm::cost(setting, [heads, columns], numbers)
-    }
-}
-
-impl Norm {
-    pub fn new(source: &Source, size: usize, kind: architecture::Norm) -> Self {
-        let parameter = |name, value| source.parameter(name, [size], Init::Constant(value));
-        match kind {
-            architecture::Norm::Rms { eps: epsilon, plus_one } => Self {
-                weight: parameter("weight", if plus_one { 0.0 } else { 1.0 }),
-                bias: None,
-                terms: Terms { epsilon, plus_one },
-            },
-            architecture::Norm::Layer { eps } => Self {
-                weight: parameter("weight", 1.0),
-                bias: Some(parameter("bias", 0.0)),
-                terms: eps.into(),
-            },
-        }
-    }
-
-    /// In the compute type: what follows is a product.
-    pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let Computation { arithmetic, ops, .. } = computation;
-        let (weight, bias) = (self.weight.val(), self.bias.as_ref().map(Param::val));
-        norm(x, weight, bias, self.terms, arithmetic.in_region().dtype, ops.norm)
     }
 }

@@ -2,10 +2,6 @@
 
 use crate::combination::Combination;
 
-pub fn gpt2(c: &Combination) -> bool {
-    c.choice("model").starts_with("gpt2")
-}
-
 pub fn swiglu(c: &Combination) -> bool {
     c.is("model", "swiglu")
 }
@@ -19,8 +15,14 @@ pub fn sampled(c: &Combination) -> bool {
 }
 
 /// Whether an operator is plain in a network that does not have it.
-pub fn lacks(c: &Combination, operator: &str, has: bool) -> bool {
-    c.is(operator, "plain") && !has
+pub fn lacks(c: &Combination, operator: &str) -> bool {
+    c.is(operator, "plain") && !c.has_operator(operator)
+}
+
+/// Whether no layer of the network has a bias.
+pub fn lacks_biases(c: &Combination) -> bool {
+    let without = ["llama", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "smollm3", "olmo2", "granite"];
+    without.contains(&c.choice("model")) || c.choice("model").starts_with("phi3")
 }
 
 pub fn by_sgd(c: &Combination) -> bool {
