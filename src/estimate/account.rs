@@ -74,25 +74,10 @@ impl Operators {
         let Workload { offload, device, .. } = *workload;
         let whole = self.whole(workload);
         let moved = self.moved(workload);
-        let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
-        let standing = Standing {
-            batches: batches * self.batch,
-            tables: self.tables * workload.positions as u64,
-            slots: match workload.is_forward_alone() {
-                true => offload.slot_bytes_of_a_forward(&moved, device).0,
-                false => offload.slot_bytes(&moved, device),
-            },
-        };
+        let standing = self.standing(workload);
         let slots = Moment::gradients(offload.kept_gradients(&moved, device));
         let always = Moment::workspace(standing.total()) + slots;
-        // Those that wait for the next micro-batch, and for the update: parts, where ranks divide them.
-        let parts = match workload.shard {
-            // Those of blocks wait on the host.
-            Some(sizes) if offload.moves() => 4 * sizes.others,
-            Some(sizes) => sizes.gradients(),
-            None if workload.adds_by_block => self.trained() * moved.stored,
-            None => whole.gradients,
-        };
+        let parts = self.waiting_gradients(workload, whole.gradients);
         let micro_batches = workload.accumulation_steps as u64;
         let waiting = match workload.shard.is_some_and(|sizes| sizes.waits_whole(micro_batches)) {
             true => self.trained() * moved.stored,
@@ -143,6 +128,34 @@ impl Operators {
             standing,
             kept: kept(graphs) + earlier + slots,
             host: offload.host_bytes(&moved),
+        }
+    }
+
+    /// What stands from the first step to the last.
+    fn standing(&self, workload: &Workload) -> Standing {
+        let Workload { offload, device, .. } = *workload;
+        let moved = self.moved(workload);
+        let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
+        Standing {
+            batches: batches * self.batch,
+            tables: self.tables * workload.positions as u64,
+            slots: match workload.is_forward_alone() {
+                true => offload.slot_bytes_of_a_forward(&moved, device).0,
+                false => offload.slot_bytes(&moved, device),
+            },
+        }
+    }
+
+    /// Bytes of gradients that wait for the next micro-batch and for the update: parts, where ranks divide them. `whole`:
+    /// those of a backward.
+    fn waiting_gradients(&self, workload: &Workload, whole: u64) -> u64 {
+        let moves = workload.offload.moves();
+        match workload.shard {
+            // Those of blocks wait on the host.
+            Some(sizes) if moves => 4 * sizes.others,
+            Some(sizes) => sizes.gradients(),
+            None if workload.adds_by_block => self.trained() * self.moved(workload).stored,
+            None => whole,
         }
     }
 
