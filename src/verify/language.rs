@@ -10,6 +10,7 @@ use super::adapter;
 use super::changes::{Changes, find};
 use super::check::Comparison;
 use super::reference::{CONTINUATION, Reference};
+use super::rounding;
 use super::settings::{Variant, as_source, quoted, variants};
 use super::updates::{self, Observed, STEPS};
 use super::{Check, Golden, Kind, Options, Outcome, ReferenceTensor, Tolerance};
@@ -88,6 +89,8 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
         let comparison = Comparison::new(&cell, options.atol).with_reference(off);
         let feed = reference.feed(&cell);
         let compared = compare(Training::new(&cell, feed, STEPS), &cell, golden, &reference, comparison);
+        let compared = rounding::widened(compared, &cell, &reference)
+            .map_err(|e| miette!("cannot write weights into a temporary folder (TMPDIR): {e}"))?;
         checks.extend(compared.into_iter().map(|check| check.labelled(&label)));
     }
     Ok(checks)
@@ -153,7 +156,7 @@ fn compare(
 }
 
 /// [batch, sequence, vocab]
-fn logits(network: &Decoder, cell: &Cell, reference: &Reference) -> Vec<f64> {
+pub fn logits(network: &Decoder, cell: &Cell, reference: &Reference) -> Vec<f64> {
     let _region = autocast(cell.precision.region());
     let tokens = reference.batch(cell).tokens;
     let hidden = network.hidden(&tokens, None).inner();

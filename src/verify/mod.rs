@@ -7,6 +7,7 @@ mod golden;
 mod grad_scaler;
 mod language;
 mod reference;
+mod rounding;
 mod settings;
 mod swiglu;
 mod table;

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use walkdir::WalkDir;
+
 use crate::place::files;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -50,5 +52,33 @@ fn every_patch_is_a_file_and_three_lines() {
         }
         let name = patch.display();
         assert!(new == 1 && (1..=3).contains(&added) && removed <= added, "{name}: {new} {added} {removed}");
+    }
+}
+
+/// What family.patch shows of a family that is not there, of those that are: no code but their own file, two lines of the
+/// list and families that build on them names them.
+#[test]
+fn a_family_is_a_file_and_two_lines() {
+    let families = Path::new(ROOT).join("src/model/families");
+    let list = families.join("mod.rs");
+    let source = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "rs");
+    let is_test = |path: &PathBuf| path.to_str().is_some_and(|path| path.ends_with("tests.rs"));
+    let all =
+        WalkDir::new(Path::new(ROOT).join("src")).into_iter().map(|entry| entry.expect("a file").into_path());
+    let others: Vec<(PathBuf, String)> = all
+        .filter(|path| source(path) && !is_test(path) && (*path == list || !path.starts_with(&families)))
+        .map(|path| (path.clone(), std::fs::read_to_string(path).expect("source")))
+        .collect();
+    for name in ["qwen3", "gemma2", "gemma3", "mistral", "smollm3", "olmo2", "granite", "phi3", "starcoder2"]
+    {
+        assert!(families.join(format!("{name}.rs")).exists(), "{name}");
+        let has =
+            |line: &&str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name);
+        let lines = |(path, text): &(PathBuf, String)| {
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//")).filter(has);
+            code.map(|line| format!("{}: {line}", path.display())).collect::<Vec<_>>()
+        };
+        let named: Vec<String> = others.iter().flat_map(lines).collect();
+        assert!(named.len() == 2 && named.iter().all(|line| line.contains("families/mod.rs")), "{named:#?}");
     }
 }

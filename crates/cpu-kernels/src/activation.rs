@@ -104,7 +104,7 @@ impl Formula for Gelu {
 
     #[inline(always)]
     fn with_slope<const FMA: bool>(x: f32) -> (f32, f32) {
-        const DENSITY: f32 = 0.398_942_28;
+        const DENSITY: f32 = 0.398_942_3;
         let below = normal::<FMA>(x);
         (x * below, multiply_add::<FMA>(x * DENSITY, exp::<FMA>(-0.5 * x * x), below))
     }
@@ -119,17 +119,17 @@ fn normal<const FMA: bool>(x: f32) -> f32 {
     let mut y = 0.170_872_77;
     for coefficient in [
         -0.822_152_23,
-        1.488_515_87,
-        -1.135_203_98,
+        1.488_515_9,
+        -1.135_204,
         0.278_868_07,
         -0.186_288_06,
         0.096_784_18,
         0.374_091_96,
-        1.000_023_68,
+        1.000_023_7,
     ] {
         y = multiply_add::<FMA>(y, t, coefficient);
     }
-    let above = 0.5 * t * exp::<FMA>(multiply_add::<FMA>(y, t, -1.265_512_23) - z * z);
+    let above = 0.5 * t * exp::<FMA>(multiply_add::<FMA>(y, t, -1.265_512_2) - z * z);
     if x < 0.0 { above } else { 1.0 - above }
 }
 

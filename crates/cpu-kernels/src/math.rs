@@ -39,7 +39,7 @@ pub fn sigmoid<const FMA: bool>(x: f32) -> f32 {
 pub fn tanh<const FMA: bool>(x: f32) -> f32 {
     let square = x * x;
     let mut y = -5.704_988_7e-3;
-    for coefficient in [2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
+    for coefficient in [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
         y = multiply_add::<FMA>(y, square, coefficient);
     }
     let small = multiply_add::<FMA>(y * square, x, x);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::dimensions::JSON;
 use super::section::{complete, present};
-use super::{Common, Dimensions};
+use super::{Common, Dimensions, refused};
 use crate::common::text::without_mark;
 use crate::keys::Key;
 use crate::model::Model;
@@ -151,8 +151,7 @@ impl ConfigFile {
     fn supported_kind(&self, folder: &Path) -> Result<&str, String> {
         let kind = self.kind();
         Model::LANGUAGE.contains(&kind).then_some(kind).ok_or_else(|| {
-            let (path, supported) = (folder.join("config.json"), Model::LANGUAGE.join(", "));
-            format!("{}: model_type {kind} is not supported; supported are {supported}", path.display())
+            format!("{}: {}", folder.join("config.json").display(), refused::reason(kind, self))
         })
     }
 
@@ -186,7 +185,7 @@ impl ConfigFile {
     /// # Errors
     /// A key whose value is not supported.
     pub fn written(&self, family: &'static Family) -> Result<Map<String, Value>, String> {
-        self.only("quantization_config", Value::Null)?;
+        refused::quantized(self)?;
         self.only("is_causal", json!(true))?;
         for (name, value) in family.fixed {
             self.only(name, value.value().unwrap_or_default())?;

@@ -7,12 +7,15 @@ mod fields;
 mod hugging_face;
 mod parts;
 mod reading;
+mod refused;
 mod section;
 
 #[cfg(test)]
 mod families_tests;
 #[cfg(test)]
 mod fields_tests;
+#[cfg(test)]
+mod presets_tests;
 #[cfg(test)]
 mod tests;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::math::exp;
+use crate::math::{exp, tanh};
 use crate::reduce::{largest, sum_of, sum_of_pairs};
 use crate::simd::{multiply_add, vectorised};
 
@@ -134,45 +134,5 @@ vectorised! {
             *dp = p * (*dp - sum) * scale * (1.0 - t * t);
             *z = p;
         });
-    }
-}
-
-/// tanh within 3 units of the last place: near 0 by the polynomial of Moshier's Cephes library, else 1 − 2 / (e^2x + 1).
-#[inline(always)]
-fn tanh<const FMA: bool>(x: f32) -> f32 {
-    let square = x * x;
-    let mut y = -5.704_988_7e-3;
-    for coefficient in [2.063_908_9e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
-        y = multiply_add::<FMA>(y, square, coefficient);
-    }
-    let near = multiply_add::<FMA>(y * square, x, x);
-    let far = 1.0 - 2.0 / (exp::<FMA>(2.0 * x) + 1.0);
-    if x.abs() < 0.625 { near } else { far }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tanh_is_within_three_units_of_the_last_place() {
-        for i in -200_000..200_000 {
-            let x = i as f32 / 10_000.0;
-            let exact = f64::from(x).tanh();
-            for ours in [tanh::<true>(x), tanh::<false>(x)] {
-                let off = (f64::from(ours) - exact).abs();
-                assert!(off <= 4e-7 * exact.abs(), "tanh {x} is {exact}, not {ours}");
-            }
-        }
-        assert_eq!([tanh::<true>(f32::INFINITY), tanh::<true>(-1e30)], [1.0, -1.0]);
-        assert!(tanh::<true>(f32::NAN).is_nan());
-    }
-
-    #[test]
-    fn a_window_counts_its_query() {
-        let scores = Scores { window: Some(3), ..Scores::default() };
-        assert_eq!([0, 2, 3, 10].map(|position| scores.first_key(position)), [0, 0, 1, 8]);
-        assert_eq!([3, 4].map(|keys| scores.within(keys).window), [None, Some(3)]);
-        assert_eq!(Scores::default().first_key(10), 0);
     }
 }
