@@ -5,7 +5,7 @@
 //! cargo test --release --test combinations -- --ignored --nocapture gpu      # on a GPU
 //! ```
 //! `RUNNER_COMBINATIONS` says how many are trained, as `2000`, or which of them, as `17..18` or `17,900..2000`. On one kind
-//! of device a number means the same combination whatever is chosen.
+//! of device a number means the same combination whatever is chosen. Models that came later have the numbers from 2000 on.
 //!
 //! Settings that only move data, or compute a block again as it was, must give the same bits. Where the order of additions
 //! differs none can: their steps may differ as far as those from weights of which one has another last bit, times a factor.

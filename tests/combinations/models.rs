@@ -107,6 +107,11 @@ impl Combination {
         self.operators().contains(&name)
     }
 
+    /// Whether its MLP has the activation ReLU.
+    pub fn has_relu(&self) -> bool {
+        matches!(self.choice("model"), "opt" | "gpt2 with relu")
+    }
+
     /// The lines of a key of a model that depend on other choices.
     pub fn model_line(&self, key: &str, value: &str) -> Option<String> {
         let has = |key| self.family().is_some_and(|f| f.section.keys.iter().any(|known| known.name == key));

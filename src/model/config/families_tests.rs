@@ -8,6 +8,7 @@ use super::fields::DROPOUT;
 use super::fields::Fate::{Dropout, Harmless, Read, Unknown};
 use super::*;
 use crate::model::families::Family;
+use crate::params::tuning::{Bottleneck, Method};
 
 /// A folder's file, of which nothing has been looked at, and its family.
 fn read(folder: &Path) -> Option<(&'static Family, ConfigFile)> {
@@ -129,5 +130,22 @@ fn a_config_that_is_written_is_read_as_the_same_model() {
         let written = to_hugging_face((family, &config), None, burn::tensor::DType::F32, None, None);
         let again = ConfigFile::parse(&written.to_string()).unwrap().model(family, &folder);
         assert_eq!(again, Ok(config), "{}: {written}", folder.display());
+    }
+}
+
+/// The small network of an adapter stands after attention and after the MLP.
+#[test]
+fn a_block_of_every_family_has_two_bottlenecks() {
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/families");
+    for folder in std::fs::read_dir(folders).unwrap().map(|entry| entry.unwrap().path()) {
+        if read(&folder).is_none() {
+            continue;
+        }
+        let model = from_hugging_face(&folder).unwrap();
+        let method = Bottleneck { bottleneck: 2 };
+        let columns = model.language().unwrap().architecture().hidden_size;
+        let adapted = model.linear_layers().into_iter().filter(|(name, _)| method.adapts(name));
+        let outputs: Vec<usize> = adapted.map(|(_, [_, outputs])| outputs).collect();
+        assert_eq!(outputs, [columns; 2], "{}", folder.display());
     }
 }

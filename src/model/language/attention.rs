@@ -9,7 +9,6 @@ use super::{Context, LayerCache, Prefix, attend};
 use crate::model::architecture::{self, Architecture, Projections, QkNorm};
 use crate::ops::Operator;
 use crate::ops::attention::{self, Heads, attention_packed};
-use crate::ops::backend::has_blas;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::rope::{self, Rotation, rope, rope_first};
 use crate::ops::tensor_parallel::sent_of_copy;
@@ -107,7 +106,7 @@ impl Attention {
         match &self.projections[..] {
             _ if self.qk_norms.is_some() => None,
             [q, k, v] if is_custom => Linear::side_by_side([q, k, v], x, computation),
-            [all] if !turns || is_custom && has_blas(x) => Some(self.all(all, x.clone(), context)),
+            [all] if !turns || is_custom => Some(self.all(all, x.clone(), context)),
             _ => None,
         }
     }
@@ -198,10 +197,15 @@ impl Attention {
                 let whole = projection(all, queries + 2 * keys, if by_head { 1 } else { 3 });
                 let moved = by_head.then(|| copied_cost(setting, whole));
                 let custom = [setting.ops.rope, setting.ops.attention] == [Operator::Custom; 2];
-                let stays = shape.rope.is_none() || custom && setting.on_cuda();
-                let apart = (!stays).then(|| apart_cost(setting, whole, 3));
+                let apart = match shape.rope {
+                    None => None,
+                    Some(_) if !custom => Some(apart_cost(setting, whole, 3)),
+                    Some(_) if setting.on_cuda() => None,
+                    Some(_) => Some(rope::joined_cost(setting, queries + keys, queries + 2 * keys)),
+                };
                 let parts: Vec<Cost> = [whole].into_iter().chain(moved).chain(apart).collect();
-                turned(Cost::sequence(&parts), sizes.heads + sizes.kv_heads)
+                // What is turned lies beside the values.
+                Cost { output: whole.output, ..turned(Cost::sequence(&parts), sizes.heads + sizes.kv_heads) }
             }
         };
         let attended = attention::cost(setting, sizes, shape.scores);

@@ -12,7 +12,7 @@ use crate::ops::activation;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
-use crate::ops::gated_mlp::{self, GatedMlp, gated, gated_cost};
+use crate::ops::gated_mlp::{self, GatedMlp, gated, gated_columns, gated_columns_cost, gated_cost};
 use crate::ops::residual::{residual, residual_in_product};
 use crate::ops::tensor_parallel::sum_over_ranks;
 use crate::params::source::Source;
@@ -114,10 +114,7 @@ impl Mlp {
                 gated(gate, up, self.shape.activation)
             }
             MlpLayers::GatedFused(_) => {
-                let both = self.layers[0].forward(x, computation);
-                let columns = both.dims()[1] / 2;
-                let [gate, up] = [0, columns].map(|first| both.clone().narrow(1, first, columns));
-                gated(gate, up, self.shape.activation)
+                gated_columns(self.layers[0].forward(x, computation), self.shape.activation)
             }
             MlpLayers::Plain(_) => self.layers[0].forward_activated(x, self.shape.activation, computation),
         }
@@ -146,7 +143,10 @@ impl Mlp {
             ])],
             MlpLayers::GatedFused([both, down]) => {
                 let both = first(both, 2);
-                vec![both, apart_cost(setting, both, 2), gated_cost(setting, inner), last(down)]
+                match setting.on_cuda() {
+                    true => vec![both, apart_cost(setting, both, 2), gated_cost(setting, inner), last(down)],
+                    false => vec![both, gated_columns_cost(setting, inner), last(down)],
+                }
             }
             MlpLayers::Plain([into, out]) => {
                 vec![first(into, 1), activation::cost(setting, shape.activation, inner), last(out)]

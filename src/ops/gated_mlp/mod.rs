@@ -32,7 +32,7 @@ mod gated;
 use burn::tensor::Tensor;
 
 pub use cost::cost;
-pub use gated::{gated, gated_cost};
+pub use gated::{gated, gated_columns, gated_columns_cost, gated_cost};
 
 use super::activation::{Activation, composed};
 use super::dense::{Arithmetic, Weight, WeightLayout};

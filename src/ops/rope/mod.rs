@@ -132,15 +132,15 @@ pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Ids, operator: Operat
     })
 }
 
-/// The same of the first `columns` of x on CUDA, the heads of queries and keys, with the others as they are.
+/// The same of the first `columns` of x, the heads of queries and keys, with the others as they are.
 ///
 /// # Panics
-/// As [`rope`], and when x is not on CUDA.
+/// As [`rope`].
 pub fn rope_first(x: Tensor<2>, columns: usize, rotation: &Rotation, positions: &Ids) -> Tensor<2> {
     let turn = Turn::new(rotation, positions);
     custom(OperatorName::Rope, [x.into_dispatch()], |[x]| {
-        let y = turn.on_device(Tensor::from_dispatch(x), columns, false);
-        (y, move |g: Tensor<2>, _| [Some(turn.on_device(g, columns, true).into_dispatch())])
+        let y = turn.first(Tensor::from_dispatch(x), columns, false);
+        (y, move |g: Tensor<2>, _| [Some(turn.first(g, columns, true).into_dispatch())])
     })
 }
 
@@ -162,6 +162,15 @@ impl Turn {
         let [cosine, sine] = self.tables.each_ref().map(|table| cube(table.clone()));
         let positions = cube_int(&self.positions);
         uncube(kernels::rope(cube(x), columns, self.pairs, &cosine, &sine, &positions, inverse))
+    }
+
+    /// Turns the first columns.
+    fn first(&self, x: Tensor<2>, columns: usize, inverse: bool) -> Tensor<2> {
+        if on_cuda(&x) {
+            return self.on_device(x, columns, inverse);
+        }
+        let others = x.clone().narrow(1, columns, x.dims()[1] - columns);
+        Tensor::cat(vec![self.fused(x.narrow(1, 0, columns), inverse), others], 1)
     }
 
     fn fused(&self, x: Tensor<2>, inverse: bool) -> Tensor<2> {
@@ -206,6 +215,14 @@ impl Turn {
         };
         narrow(y.reshape([tokens, columns]), dtype)
     }
+}
+
+/// What else [`rope_first`] of `columns` of x [tokens, `all`] costs on the CPU, where these are copied and then joined with the
+/// others.
+pub fn joined_cost(setting: &Setting, columns: u64, all: u64) -> Cost {
+    let [turned, whole] = [columns, all].map(|columns| setting.activation(columns));
+    let made = Moment::workspace(turned + whole);
+    Cost { input: whole, output: whole, ..Cost::new(made, made) }
 }
 
 /// The cost for x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, but on the CPU in fewer bits.

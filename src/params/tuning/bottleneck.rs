@@ -27,7 +27,8 @@ section! {
 }
 
 /// The last layer of attention and of the MLP, in each family.
-const LAST: [&str; 5] = ["o_proj", "down_proj", "c_proj", "out_proj", "fc_out"];
+const LAST: [&str; 8] =
+    ["o_proj", "down_proj", "c_proj", "out_proj", "fc_out", "dense", "dense_4h_to_h", "fc2"];
 /// Between the two layers.
 const ACTIVATION: Activation = Activation::GeluTanh;
 
