@@ -69,6 +69,11 @@ pub struct Layer {
     pub mlp: Mlp,
 }
 
+/// So many layers of this kind, which are one in memory.
+pub fn alike(layer: Layer, count: usize) -> Vec<Arc<Layer>> {
+    std::iter::repeat_n(Arc::new(layer), count).collect()
+}
+
 /// Where the norms of a layer stand, with their names: f is attention, and then the MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

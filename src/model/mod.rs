@@ -35,6 +35,7 @@ use swiglu::SwigluConfig;
 
 /// `[model]`
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a cell has one model, nearly always a language model")]
 pub enum Model {
     Swiglu(SwigluConfig),
     Language(LanguageModel),

@@ -141,13 +141,13 @@ fn scaled_rotary_positions() {
         let rotation = Rotation::scaled(16, pairs, 100.0, scaling(), &device);
         // The same rotation for a long, a short and a long sequence.
         for (longest, factors) in [(12, &long), (8, &short), (9, &long)] {
-            let positions = vec![longest as i32 - 1, 3];
+            let positions = vec![longest - 1, 3];
             let ids = Ids::new(positions.clone(), &device);
             let mut exact = Vec::new();
             for position in positions {
                 let mut y = x;
-                for pair in 0..2 {
-                    let angle = f64::from(position) / (f64::from(factors[pair]) * 10f64.powi(pair as i32));
+                for (pair, factor) in factors.iter().enumerate() {
+                    let angle = f64::from(position) / (f64::from(*factor) * 10f64.powi(pair as i32));
                     let (i, j) = if neighbours { (2 * pair, 2 * pair + 1) } else { (pair, pair + 2) };
                     y[i] = 1.25 * (x[i] * angle.cos() - x[j] * angle.sin());
                     y[j] = 1.25 * (x[j] * angle.cos() + x[i] * angle.sin());

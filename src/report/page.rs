@@ -68,13 +68,12 @@ pub fn table(comparison: &Comparison, groups: &[Group]) -> Option<Table> {
     (!groups.is_empty()).then_some(Table { caption, header, rows, texts, left_out: 0 })
 }
 
+/// A column of this heading, with the cell of each group.
+type MakeColumn<'s> = dyn Fn(&str, &dyn Fn(&Group) -> Option<String>) -> Column + 's;
+
 /// Memory of each kind, rate, ratio, and what was learned: held-out perplexity, and right answers to the first test set, of all
 /// seeds together.
-fn numbers(
-    comparison: &Comparison,
-    column: &dyn Fn(&str, &dyn Fn(&Group) -> Option<String>) -> Column,
-    ratios: &[Option<Ratio>],
-) -> Vec<Column> {
+fn numbers(comparison: &Comparison, column: &MakeColumn<'_>, ratios: &[Option<Ratio>]) -> Vec<Column> {
     let written =
         |heading: &str, name: &str| column(heading, &|group| comparison.written_of_group(name, group));
     let driver = comparison.having("driver_peak_bytes").next().is_some();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Family, llama};
 use crate::keys::key::DefaultValue::{Bool, Number, Word};
 use crate::keys::{Key, Section};
-use crate::model::architecture::{Architecture, Layer, Norm};
+use crate::model::architecture::{Architecture, Layer, Norm, alike};
 use crate::model::config::{Dimensions, dimension, joined, with_default};
 use crate::ops::activation::Activation;
 
@@ -37,7 +37,7 @@ pub const GEMMA: Family = Family {
         file.read_rope(&GEMMA, None, written)
     },
     complete: |dimensions| llama::complete(dimensions, 8192),
-    architecture: |of| Ok(around(of, vec![Arc::new(layer(of)?); of.num_hidden_layers()])),
+    architecture: |of| Ok(around(of, alike(layer(of)?, of.num_hidden_layers()))),
     ..llama::LLAMA
 };
 

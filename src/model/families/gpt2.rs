@@ -10,6 +10,7 @@ use crate::keys::Section;
 use crate::keys::key::DefaultValue::{Bool, Depends, Whole};
 use crate::model::architecture::{
     Architecture, Attention, Embedding, Head, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections,
+    alike,
 };
 use crate::model::config::{Dimensions, LearnedOrSinusoidal, dimension};
 use crate::ops::attention::Scores;
@@ -125,7 +126,7 @@ fn architecture(of: &Dimensions) -> Result<Architecture, String> {
         embedding: Embedding { name: "transformer.wte", scale, positions },
         blocks: "transformer.h",
         layers: match of.scale_attn_by_inverse_layer_idx() {
-            false => vec![Arc::new(layer.clone()); of.num_hidden_layers()],
+            false => alike(layer.clone(), of.num_hidden_layers()),
             true => (1..=of.num_hidden_layers()).map(scaled).collect(),
         },
         final_norm: ("transformer.ln_f", norm),

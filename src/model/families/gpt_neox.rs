@@ -1,12 +1,10 @@
 //! GPT-NeoX (Black et al. 2022) and Pythia: attention and a GELU MLP with a LayerNorm each, side by side or one after the
 //! other. One linear layer gives the query, key and value of each head, and rotary positions turn a part of it.
 
-use std::sync::Arc;
-
 use super::{Family, llama};
 use crate::keys::key::DefaultValue::{Bool, Depends, Number};
 use crate::keys::{Key, Section};
-use crate::model::architecture::{Attention, Layer, Mlp, MlpLayers, Norm, Place, Projections};
+use crate::model::architecture::{Attention, Layer, Mlp, MlpLayers, Norm, Place, Projections, alike};
 use crate::model::config::dimension;
 
 const OWN: [Key; 14] = [
@@ -75,7 +73,7 @@ pub const GPT_NEOX: Family = Family {
                 bias: true,
             },
         };
-        let mut all = llama::around(of, vec![Arc::new(layer); of.num_hidden_layers()]);
+        let mut all = llama::around(of, alike(layer, of.num_hidden_layers()));
         all.embedding.name = "gpt_neox.embed_in";
         (all.blocks, all.final_norm.0, all.head.name) =
             ("gpt_neox.layers", "gpt_neox.final_layer_norm", "embed_out");

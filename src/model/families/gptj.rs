@@ -1,14 +1,12 @@
 //! GPT-J (Wang and Komatsuzaki 2021): attention and a GELU MLP read the same LayerNorm, and both are added to the residual
 //! stream. Rotary positions turn a part of each head, in pairs of neighbours. The head has a bias.
 
-use std::sync::Arc;
-
 use super::Family;
 use crate::keys::Section;
 use crate::keys::key::DefaultValue::{Bool, Depends};
 use crate::model::architecture::{
     Architecture, Attention, Embedding, Head, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections,
-    Rope,
+    Rope, alike,
 };
 use crate::model::config::{Dimensions, dimension};
 use crate::ops::activation::Activation;
@@ -102,7 +100,7 @@ fn architecture(of: &Dimensions) -> Result<Architecture, String> {
         max_positions: of.max_position_embeddings(),
         embedding: Embedding { name: "transformer.wte", scale: None, positions: Positions::None },
         blocks: "transformer.h",
-        layers: vec![Arc::new(layer); of.num_hidden_layers()],
+        layers: alike(layer, of.num_hidden_layers()),
         final_norm: ("transformer.ln_f", norm),
         head: Head { bias: true, ..Head::LM_HEAD },
         layout: WeightLayout::OutIn,

@@ -1,11 +1,10 @@
 //! Granite (IBM 2024): Llama with numbers that multiply its embedding, its scores, what is added to the residual stream, and
 //! its logits.
 
-use std::sync::Arc;
-
 use super::{Family, llama};
 use crate::keys::key::DefaultValue::{Bool, Number};
 use crate::keys::{Key, Section};
+use crate::model::architecture::alike;
 use crate::model::config::{dimension, joined};
 
 const OWN: [Key; 18] = joined(
@@ -35,7 +34,7 @@ pub const GRANITE: Family = Family {
         layer.residual_scale = Some(of.residual_multiplier()).filter(|scale| *scale != 1.0);
         layer.attention.scores.scale = Some(of.attention_multiplier());
         layer.attention.output_bias = of.attention_bias();
-        let mut all = llama::around(of, vec![Arc::new(layer); of.num_hidden_layers()]);
+        let mut all = llama::around(of, alike(layer, of.num_hidden_layers()));
         all.embedding.scale = Some(of.embedding_multiplier()).filter(|scale| *scale != 1.0);
         all.head.logits.scale = of.logits_scaling().recip();
         Ok(all)

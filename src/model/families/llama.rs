@@ -7,6 +7,7 @@ use crate::keys::key::DefaultValue::{Bool, Depends, Number};
 use crate::keys::{Key, Section};
 use crate::model::architecture::{
     Architecture, Attention, Embedding, Head, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections,
+    alike,
 };
 use crate::model::config::{Dimensions, dimension, joined};
 use crate::ops::activation::Activation;
@@ -63,7 +64,7 @@ pub const LLAMA: Family = Family {
     architecture: |of| {
         let mut layer = layer(of)?;
         layer.attention.output_bias = of.attention_bias();
-        Ok(around(of, vec![Arc::new(layer); of.num_hidden_layers()]))
+        Ok(around(of, alike(layer, of.num_hidden_layers())))
     },
 };
 

@@ -1,12 +1,10 @@
 //! OLMo 2 (Walsh et al. 2025): Llama's parts with the norms after attention and the MLP, and norms of all queries and keys of
 //! a token.
 
-use std::sync::Arc;
-
 use super::{Family, llama};
 use crate::keys::key::DefaultValue::{Bool, Number};
 use crate::keys::{Key, Section};
-use crate::model::architecture::{Place, QkNorm};
+use crate::model::architecture::{Place, QkNorm, alike};
 use crate::model::config::{dimension, joined, with_default};
 
 const OWN: [Key; 13] = with_default(
@@ -35,7 +33,7 @@ pub const OLMO2: Family = Family {
         layer.attention.output_bias = of.attention_bias();
         layer.attention.qk_norm =
             Some(QkNorm { names: ["q_norm", "k_norm"], norm: layer.norm, by_head: false });
-        Ok(llama::around(of, vec![Arc::new(layer); of.num_hidden_layers()]))
+        Ok(llama::around(of, alike(layer, of.num_hidden_layers())))
     },
     ..llama::LLAMA
 };

@@ -1,12 +1,12 @@
 //! OPT (Zhang et al. 2022): LayerNorm, learned positions behind two rows that no token has, multi-head attention with biases
 //! and a ReLU MLP.
 
-use std::sync::Arc;
-
 use super::{Family, llama};
 use crate::keys::key::DefaultValue::{Bool, Depends};
 use crate::keys::{Key, Section};
-use crate::model::architecture::{Attention, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections};
+use crate::model::architecture::{
+    Attention, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections, alike,
+};
 use crate::model::config::dimension;
 
 const OWN: [Key; 8] = [
@@ -65,7 +65,7 @@ pub const OPT: Family = Family {
                 bias: true,
             },
         };
-        let mut all = llama::around(of, vec![Arc::new(layer); of.num_hidden_layers()]);
+        let mut all = llama::around(of, alike(layer, of.num_hidden_layers()));
         all.embedding.name = "model.decoder.embed_tokens";
         let (name, rows) = ("model.decoder.embed_positions", of.max_position_embeddings() + 2);
         all.embedding.positions = Positions::Learned { name, rows, offset: 2 };

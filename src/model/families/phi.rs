@@ -1,12 +1,10 @@
 //! Phi (Li et al. 2023, "Textbooks Are All You Need II"): attention and a GELU MLP read the same LayerNorm. Rotary positions
 //! turn a part of each head, and all linear layers have biases.
 
-use std::sync::Arc;
-
 use super::{Family, llama};
 use crate::keys::key::DefaultValue::{Bool, Depends, Number};
 use crate::keys::{Key, Section};
-use crate::model::architecture::{Mlp, MlpLayers, Norm, Place};
+use crate::model::architecture::{Mlp, MlpLayers, Norm, Place, alike};
 use crate::model::config::dimension;
 
 const OWN: [Key; 13] = [
@@ -57,7 +55,7 @@ pub const PHI: Family = Family {
             bias: true,
             ..layer.mlp
         };
-        let mut all = llama::around(&of, vec![Arc::new(layer); of.num_hidden_layers()]);
+        let mut all = llama::around(&of, alike(layer, of.num_hidden_layers()));
         all.final_norm.0 = "model.final_layernorm";
         all.head.bias = true;
         Ok(all)

@@ -15,7 +15,7 @@ const SLOPE: f32 = 1.595_769_2;
 const CUBIC: f32 = 0.044_715;
 /// 1/√2, and the density of the normal distribution at 0.
 const ROOT: f32 = std::f32::consts::FRAC_1_SQRT_2;
-const DENSITY: f32 = 0.398_942_28;
+const DENSITY: f32 = 0.398_942_3;
 
 /// σ(x)
 #[cube]

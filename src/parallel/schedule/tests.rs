@@ -159,7 +159,7 @@ fn is_message(action: &Action) -> bool {
 }
 
 /// Messages of a list before each of its places.
-fn messages_before(list: &Vec<Action>) -> Vec<usize> {
+fn messages_before(list: &[Action]) -> Vec<usize> {
     let counted = list.iter().scan(0, |count, action| {
         *count += usize::from(is_message(action));
         Some(*count)
@@ -191,7 +191,7 @@ fn messages_that_are_received_ahead_come_through_in_a_queue_of_their_own() {
         for (rank, own) in queues.iter().enumerate() {
             assert_eq!(*own, queue(&order.of_rank(rank)), "their order stays");
         }
-        let issued: Vec<Vec<usize>> = lists.iter().map(messages_before).collect();
+        let issued: Vec<Vec<usize>> = lists.iter().map(|list| messages_before(list)).collect();
         // Where each rank stands in its list, how many of its messages are through, and what it has received.
         let (mut at, mut through) = (vec![0; lists.len()], vec![0; lists.len()]);
         let mut received = vec![HashSet::new(); lists.len()];

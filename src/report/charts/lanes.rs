@@ -12,10 +12,12 @@ pub struct Section<'s> {
     pub lanes: Vec<Lane<'s>>,
 }
 
+/// Draws a lane, from the pixel of a time in seconds and its upper edge.
+type Draw<'s> = Box<dyn Fn(&Canvas, &dyn Fn(f64) -> i32, i32) -> Result + 's>;
+
 pub struct Lane<'s> {
     pub name: String,
-    /// Draws it, from the pixel of a time in seconds and its upper edge.
-    pub draw: Box<dyn Fn(&Canvas, &dyn Fn(f64) -> i32, i32) -> Result + 's>,
+    pub draw: Draw<'s>,
 }
 
 /// The picture of sections, of which the longest takes so many seconds.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::math::{exp, tanh};
 use crate::reduce::{largest, sum_of, sum_of_pairs};
-use crate::simd::{multiply_add, vectorised};
+use crate::simd::vectorised;
 
 /// The options of attention's scores. By default they are QKᵀ / √head_dim, and a query sees all keys up to its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

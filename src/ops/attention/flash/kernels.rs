@@ -150,8 +150,8 @@ impl Variant {
     fn rows(self) -> [usize; 3] {
         match self.head_dim {
             ..=64 => [64, 64, 64],
-            ..=128 => [64, 64, if self.wgmma { 64 } else { 32 }],
-            ..=192 => [32, 32, 32],
+            65..=128 => [64, 64, if self.wgmma { 64 } else { 32 }],
+            129..=192 => [32, 32, 32],
             _ if self.ample => [32, 32, 32],
             _ => [32, 16, 16],
         }
