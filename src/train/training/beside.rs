@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -11,6 +11,7 @@ use crate::data::tokenizer::END_OF_TEXT;
 use crate::data::{Data, Tokenizer, TokenizerSource};
 use crate::model::config::{ConfigFile, with_ends};
 use crate::params::companions::{GENERATION, copy, copy_tokenizer};
+use crate::params::hub;
 
 /// What a run has besides weights.
 pub struct Beside<'a> {
@@ -23,14 +24,18 @@ pub struct Beside<'a> {
 
 impl Beside<'_> {
     /// The folder that the tokenizer is read from, with its file; `None` where there is none, or it was trained.
-    fn tokenizer_folder(&self) -> Option<(&Path, Option<&Path>)> {
+    fn tokenizer_folder(&self) -> Option<(PathBuf, Option<PathBuf>)> {
         match self.data {
             Data::Text { tokenizer: TokenizerSource::Train { .. }, .. } => None,
-            Data::Text { tokenizer: TokenizerSource::Path(path), .. } if !path.is_dir() => {
-                Some((path.parent().unwrap_or(Path::new("")), Some(path)))
+            Data::Text { tokenizer: TokenizerSource::Path(path), .. } => {
+                // A model of the Hub has its files in the cache.
+                let path = hub::local(path);
+                match path.is_dir() {
+                    true => Some((path, None)),
+                    false => Some((path.parent().unwrap_or(Path::new("")).to_path_buf(), Some(path))),
+                }
             }
-            Data::Text { tokenizer: TokenizerSource::Path(folder), .. } => Some((folder, None)),
-            Data::Random => Some((self.base?, None)),
+            Data::Random => Some((self.base?.to_path_buf(), None)),
         }
     }
 
@@ -68,7 +73,7 @@ impl Beside<'_> {
             return fs::write(folder.join("tokenizer_config.json"), serde_json::to_vec_pretty(&config)?);
         }
         let Some((from, file)) = self.tokenizer_folder() else { return Ok(()) };
-        copy_tokenizer(from, folder)?;
+        copy_tokenizer(&from, folder)?;
         // It may have any name.
         file.map_or(Ok(()), |file| fs::copy(file, folder.join("tokenizer.json")).map(|_| ()))
     }
@@ -79,9 +84,14 @@ impl Beside<'_> {
     /// When a file cannot be read or written.
     pub fn write_generation(&self, folder: &Path) -> io::Result<()> {
         let of_tokenizer = self.tokenizer_folder().map(|(from, _)| from);
-        let from = self.base.into_iter().chain(of_tokenizer).find(|from| from.join(GENERATION).is_file());
+        let from = self
+            .base
+            .map(Path::to_path_buf)
+            .into_iter()
+            .chain(of_tokenizer)
+            .find(|from| from.join(GENERATION).is_file());
         let Some(from) = from else { return Ok(()) };
-        let Some(trained) = self.trained() else { return copy(from, folder, GENERATION) };
+        let Some(trained) = self.trained() else { return copy(&from, folder, GENERATION) };
         // Its tokens are those of another vocabulary.
         let mut config: Map<String, Value> = serde_json::from_slice(&fs::read(from.join(GENERATION))?)?;
         with_ends(&mut config, trained.ends());
