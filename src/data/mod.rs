@@ -12,6 +12,7 @@ mod generated;
 mod json_lines;
 pub mod loader;
 pub mod prompts;
+pub mod record;
 pub mod sampler;
 pub mod samples;
 pub mod section;
