@@ -40,10 +40,13 @@ pub fn table(header: &[&str], lines: Vec<Vec<String>>, left: usize) -> String {
     table.to_string()
 }
 
-/// A table of words, as wide as the terminal where there is one.
+/// A table of words, as wide as the terminal, or 120 columns where there is none.
 pub fn wrapped_table(header: &[&str], lines: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.set_content_arrangement(ContentArrangement::Dynamic);
+    if !table.is_tty() {
+        table.set_width(120);
+    }
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header).add_rows(lines);
     table.to_string()
 }
