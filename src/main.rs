@@ -8,7 +8,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
 use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{CheckArgs, fetch_models, open_results, tell_of_models};
+use runner::commands::{CheckArgs, fetch_from_hub, open_results, tell_of_models};
 use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::common::cache;
 use runner::common::refusal::{Refusal, unless_refused};
@@ -122,7 +122,7 @@ fn measure<E: Executor>(
         print(&format!("{plan}\n{}", run::dry_run(&store, recipe, options)?))?;
         return Ok(ExitCode::SUCCESS);
     }
-    fetch_models(recipe)?;
+    fetch_from_hub(recipe)?;
     let executor = executor()?;
     let (store, unwritable) = run::open(args, recipe, options)?;
     tell(plan);

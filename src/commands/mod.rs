@@ -21,6 +21,7 @@ use miette::{Result, miette};
 
 use crate::common::DeviceId;
 use crate::common::streams::tell;
+use crate::data::{Data, TextSource};
 use crate::device::Target;
 use crate::model::Model;
 use crate::params::hub::{self, Needs};
@@ -45,16 +46,20 @@ pub fn open_results(folder: &Path) -> Result<Results> {
     Ok(results)
 }
 
-/// Fetches the models of the Hub that the cells of a recipe read, each once: before the processes that measure.
+/// Fetches the models and data sets of the Hub that the cells of a recipe read, each once: before the processes that measure.
 ///
 /// # Errors
 /// When one cannot be had.
-pub fn fetch_models(recipe: &Recipe) -> Result<()> {
+pub fn fetch_from_hub(recipe: &Recipe) -> Result<()> {
     let folders = recipe.cells.iter().filter_map(|cell| cell.model.weights_folder()).unique();
-    folders.map(|folder| hub::fetched(folder, Needs::Weights)).try_for_each(|found| match found {
-        Ok(_) => Ok(()),
-        Err(why) => Err(miette!("{why}")),
-    })
+    let models = folders.map(|folder| hub::fetched(folder, Needs::Weights));
+    let corpora = recipe.cells.iter().filter_map(|cell| match &cell.data {
+        Data::Text { corpus: TextSource::Path(path), reading, .. } => Some((path, reading)),
+        _ => None,
+    });
+    let corpora = corpora.unique_by(|(path, reading)| (*path, &reading.subset));
+    let data_sets = corpora.map(|(path, reading)| hub::fetched(path, reading.needs()));
+    models.chain(data_sets).try_for_each(|found| found.map(|_| ()).map_err(|why| miette!("{why}")))
 }
 
 /// What the user should know of the folders of weights of a recipe, each once.

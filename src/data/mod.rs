@@ -7,11 +7,10 @@
 mod check;
 pub mod collate;
 pub mod corpus;
-mod documents;
 mod generated;
-mod json_lines;
 pub mod loader;
 pub mod prompts;
+pub mod reader;
 pub mod record;
 pub mod sampler;
 pub mod samples;
@@ -32,16 +31,19 @@ pub use collate::{Collated, Collator};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loader};
 pub use prompts::{Generate, Prompts};
+pub use reader::Reading;
 pub use sampler::{
     Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
     SamplingPlan, Standard,
 };
 pub use samples::{Prompted, SampleUnit, Samples, Tokenize};
-pub use section::{Data, TextSource, TokenizerSource};
+pub use section::{Data, Learn, TextSource, TokenizerSource};
 pub use share::Share;
 pub use task::Task;
 pub use tokenizer::Tokenizer;
 use trained::trained;
+
+use crate::params::hub;
 
 /// Blocks of random tokens that are made before they repeat.
 const RANDOM_BLOCKS: usize = 1024;
@@ -93,14 +95,17 @@ impl Dataset {
     /// # Panics
     /// When the corpus is the task's and there is no task.
     pub fn open(data: &Data, task: Option<&Task>, seed: u64, vocab_size: usize) -> Result<Self, DataError> {
-        let Data::Text { corpus, tokenizer: source, train_split, eval_split, .. } = data else {
+        let Data::Text { corpus, reading, tokenizer: source, train_split, eval_split, .. } = data else {
             return Ok(Self::Random { seed, vocab_size });
         };
         let (train_split, eval_split) = (*train_split, *eval_split);
         let classified = task.is_some_and(|task| task.kind.classes().is_some());
         let corpus = match corpus {
             TextSource::Generated { size } => Corpus::Generated { seed, bytes: size.0 },
-            TextSource::Path(path) => Corpus::open(path)?,
+            TextSource::Path(path) => {
+                let root = hub::fetched(path, reading.needs()).map_err(DataError::new)?;
+                Corpus::open(&root)?.read_by(reading.clone(), seed, [train_split, eval_split])
+            }
             TextSource::Task => {
                 let task = task.expect("checked: there is a task");
                 Corpus::Task(Box::new(task.kind.problems(seed)?))
@@ -190,6 +195,9 @@ mod tests {
     fn a_generated_corpus_becomes_blocks() {
         let data = Data::Text {
             corpus: TextSource::Generated { size: Bytes(100_000) },
+            reading: Reading::default(),
+            template: None,
+            learn: Learn::default(),
             tokenizer: TokenizerSource::Train { vocab_size: 512 },
             train_split: Split::Train,
             eval_split: Split::Valid,

@@ -2,7 +2,7 @@
 
 use minijinja::Value;
 
-use super::Prompted;
+use super::{DataError, Prompted};
 
 /// One example of a data set.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,4 +31,27 @@ pub struct Tokens {
     pub ids: Vec<u32>,
     /// For each token: true where its prediction counts in the loss, false where it is given. As long as `ids`.
     pub learned: Vec<bool>,
+}
+
+impl Record {
+    /// All of its text.
+    ///
+    /// # Errors
+    /// Tokens, which have none.
+    pub fn into_text(self) -> Result<String, DataError> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Pair(Prompted { prompt, completion }) => Ok(prompt + &completion),
+            Self::Chat(chat) => {
+                let contents =
+                    chat.messages.iter().map(|message| message.get_attr("content").unwrap_or_default());
+                let texts = contents.filter_map(|content| content.as_str().map(String::from));
+                Ok(texts.collect::<Vec<_>>().join("\n"))
+            }
+            Self::Tokens(_) => Err(DataError::new(
+                "the corpus has tokens, and no text from which a tokenizer could be trained; name the one that made them \
+                 in data.tokenizer",
+            )),
+        }
+    }
 }

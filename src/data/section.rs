@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::Split;
+use super::reader::{Columns, Format, Reading};
 use super::sampler::{Blocks, Sampler, SamplerConfig};
 use super::tokenizer::MIN_VOCAB_SIZE;
 use crate::common::Bytes;
 use crate::keys::key::DefaultValue::{Depends, Word};
 use crate::keys::section::section;
-use crate::keys::values::{self, Values};
+use crate::keys::values::{self, FRACTION, Values};
 use crate::keys::{Key, Section};
 
 /// Size of generated text, where none is written.
@@ -19,7 +20,7 @@ const GENERATED: Bytes = Bytes(4 << 20);
 const VOCAB_SIZE: usize = 4096;
 
 /// `[data]`: what the model is trained and evaluated on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum Data {
     /// Tokens drawn from the seed: for timing and memory, not for learning.
@@ -27,6 +28,10 @@ pub enum Data {
     Random,
     Text {
         corpus: TextSource,
+        reading: Reading,
+        /// Chat template: a file, or a name that is known; `None`: the tokenizer's.
+        template: Option<String>,
+        learn: Learn,
         tokenizer: TokenizerSource,
         train_split: Split,
         eval_split: Split,
@@ -59,8 +64,18 @@ pub enum TextSource {
     Generated { size: Bytes },
     /// The problems of `[task]`.
     Task,
-    /// A file or folder, relative to the current directory.
+    /// A file or folder, relative to the current directory, or a data set of the Hub.
     Path(PathBuf),
+}
+
+/// `data.learn`: which tokens count in the loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Learn {
+    /// The turns of a chat's assistant, completions and answers.
+    #[default]
+    Assistant,
+    All,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,14 +92,37 @@ section! {
     /// As written: `None` where a key is not, or has no meaning.
     #[derive(Default)]
     struct Written: Section::new("data") => {
-        /// Random tokens, for timing; stories that the runner writes; the problems of `[task]`; or a file or folder of
-        /// text.
+        /// Random tokens, for timing; stories that the runner writes; the problems of `[task]`; or a file, a folder or a
+        /// data set of the Hub (`owner/name`) with texts, chats or questions.
         corpus: Option<String> =
             Key::size(Values::Path(&["random", "generated", "task"])).default(Word("random")),
         /// Amount of text that is generated to train on.
         size: Option<Bytes> = Key::size(Values::Bytes)
             .default(Depends("4 MiB with corpus = \"generated\""))
             .called("corpus size"),
+        /// What the records of the files are, where their columns fit more than one of these.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        format: Option<Format> = Key::size(Values::Words(&Format::WORDS))
+            .default(Depends("what the columns fit")),
+        /// Whether records that cannot be read are left out and counted, in place of an error.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        skip_broken: Option<bool> = Key::size(Values::Bool).default(Depends("false")),
+        /// Share of the records of the training files that is held out; the seed and a record's content decide which.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        held_out: Option<f64> = Key::size(FRACTION)
+            .default(Depends("none; files are held out by their names"))
+            .called("held-out share"),
+        /// The configuration of a data set of the Hub, as `wikitext-2-raw-v1`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subset: Option<String> = Key::size(Values::Text).default(Depends("the only one")),
+        /// A chat template: a file, or the name of one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        template: Option<String> =
+            Key::size(Values::Path(&["chatml"])).default(Depends("that of the tokenizer's folder")),
+        /// What counts in the loss: the turns of a chat's assistant, completions and answers; or all tokens.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        learn: Option<Learn> =
+            Key::size(Values::Words(&["assistant", "all"])).default(Depends("\"assistant\" where there is text")),
         /// Most tokens of a tokenizer that is trained; 257 are every byte and the end of a text.
         vocab_size: Option<usize> =
             Key::size(Values::Whole { least: MIN_VOCAB_SIZE as i64, most: values::MAX_COUNT })
@@ -100,6 +138,8 @@ section! {
         eval_split: Option<Split> =
             Key::size(SPLITS).default(Depends("\"valid\" where there is text")).called("held-out split"),
     } and {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        columns: Option<Columns>,
         /// In a recipe its keys stand in the section itself; `None`: blocks.
         sampler: Option<SamplerConfig>,
     }
@@ -115,25 +155,33 @@ impl TryFrom<Written> for Data {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        let Written { corpus, size, tokenizer, vocab_size, train_split, eval_split, sampler } = written;
+        let reading = reading(&written)?;
+        if let Some(key) = meaningless(&written) {
+            let what = written.corpus.as_deref().unwrap_or("random");
+            return Err(match what {
+                "random" => format!(
+                    "`{key}` has no meaning with corpus = \"random\", which has no text; remove it, or set corpus to \
+                     \"generated\" or a path"
+                ),
+                _ => format!(
+                    "`{key}` is of a corpus of files; with corpus = \"{what}\" it has no meaning; remove it"
+                ),
+            });
+        }
+        let Written {
+            corpus,
+            size,
+            tokenizer,
+            vocab_size,
+            train_split,
+            eval_split,
+            template,
+            learn,
+            sampler,
+            ..
+        } = written;
         let corpus = match corpus.as_deref() {
-            None | Some("random") => {
-                let written = [
-                    ("size", size.is_some()),
-                    ("tokenizer", tokenizer.is_some()),
-                    ("vocab_size", vocab_size.is_some()),
-                    ("train_split", train_split.is_some()),
-                    ("eval_split", eval_split.is_some()),
-                    ("sampler", sampler.is_some()),
-                ];
-                return match written.iter().find(|(_, written)| *written) {
-                    None => Ok(Self::Random),
-                    Some((key, _)) => Err(format!(
-                        "`{key}` has no meaning with corpus = \"random\", which has no text; remove it, or \
-                         set corpus to \"generated\" or a path"
-                    )),
-                };
-            }
+            None | Some("random") => return Ok(Self::Random),
             Some("generated") => TextSource::Generated { size: size.unwrap_or(GENERATED) },
             Some(_) if size.is_some() => {
                 return Err(
@@ -164,13 +212,53 @@ impl TryFrom<Written> for Data {
         let sampler = sampler.unwrap_or_else(|| SamplerConfig::of(Sampler::Blocks(Blocks {})));
         let train_split = train_split.unwrap_or(Split::Train);
         let eval_split = eval_split.unwrap_or(Split::HELD_OUT);
-        Ok(Self::Text { corpus, tokenizer, train_split, eval_split, sampler })
+        let learn = learn.unwrap_or_default();
+        Ok(Self::Text { corpus, reading, template, learn, tokenizer, train_split, eval_split, sampler })
     }
+}
+
+/// The keys of how files are read.
+fn reading(written: &Written) -> Result<Reading, String> {
+    let Written { format, skip_broken, held_out, subset, columns, .. } = written.clone();
+    if held_out == Some(0.0) {
+        return Err("held_out = 0 holds nothing out; remove it".into());
+    }
+    let (columns, skip_broken) = (columns.unwrap_or_default(), skip_broken.unwrap_or_default());
+    Ok(Reading { format, columns, skip_broken, held_out, subset })
+}
+
+/// The first key that has no meaning with the corpus.
+fn meaningless(written: &Written) -> Option<&'static str> {
+    let of_files = [
+        ("format", written.format.is_some()),
+        ("columns", written.columns.is_some()),
+        ("skip_broken", written.skip_broken.is_some()),
+        ("held_out", written.held_out.is_some()),
+        ("subset", written.subset.is_some()),
+    ];
+    let of_answers = [("template", written.template.is_some()), ("learn", written.learn.is_some())];
+    let of_text = [
+        ("size", written.size.is_some()),
+        ("tokenizer", written.tokenizer.is_some()),
+        ("vocab_size", written.vocab_size.is_some()),
+        ("train_split", written.train_split.is_some()),
+        ("eval_split", written.eval_split.is_some()),
+        ("sampler", written.sampler.is_some()),
+    ];
+    let meaningless: &[&[_]] = match written.corpus.as_deref() {
+        None | Some("random") => &[&of_text, &of_files, &of_answers],
+        Some("generated") => &[&of_files, &of_answers],
+        Some("task") => &[&of_files],
+        Some(_) => &[],
+    };
+    meaningless.iter().copied().flatten().find(|(_, written)| *written).map(|(key, _)| *key)
 }
 
 impl From<Data> for Written {
     fn from(data: Data) -> Self {
-        let Data::Text { corpus, tokenizer, train_split, eval_split, sampler } = data else {
+        let Data::Text { corpus, reading, template, learn, tokenizer, train_split, eval_split, sampler } =
+            data
+        else {
             return Self { corpus: Some("random".into()), ..Self::default() };
         };
         let (corpus, size) = match corpus {
@@ -182,9 +270,17 @@ impl From<Data> for Written {
             TokenizerSource::Train { vocab_size } => ("train".into(), Some(vocab_size)),
             TokenizerSource::Path(path) => (path.display().to_string(), None),
         };
+        let Reading { format, columns, skip_broken, held_out, subset } = reading;
         Self {
             corpus: Some(corpus),
             size,
+            format,
+            columns: Some(columns).filter(|columns| *columns != Columns::default()),
+            skip_broken: skip_broken.then_some(true),
+            held_out,
+            subset,
+            template,
+            learn: Some(learn).filter(|learn| *learn != Learn::default()),
             tokenizer: Some(tokenizer),
             vocab_size,
             train_split: Some(train_split),
@@ -195,85 +291,5 @@ impl From<Data> for Written {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::recipe::{Cell, Recipe, Source};
-
-    fn cell(text: &str) -> Result<Cell, String> {
-        let text = format!(
-            "title = \"t\"\n[model]\nkind = \"gpt2\"\npreset = \"gpt2\"\n[train]\nbatch_size = 1\n\
-             seq_len = 8\n[eval]\nevery = 1\n[data]\n{text}\n"
-        );
-        let recipe = Recipe::parse_finished(&Source { path: "r.toml".into(), text }, true);
-        recipe.map(|mut recipe| recipe.cells.remove(0)).map_err(|e| format!("{:?}", miette::Report::new(e)))
-    }
-
-    fn parse(text: &str) -> Data {
-        cell(text).unwrap_or_else(|e| panic!("{e}")).data
-    }
-
-    #[test]
-    fn absent_keys_take_their_defaults() {
-        assert_eq!(parse(""), Data::Random);
-        let text = Data::Text {
-            corpus: TextSource::Generated { size: GENERATED },
-            tokenizer: TokenizerSource::Train { vocab_size: VOCAB_SIZE },
-            train_split: Split::Train,
-            eval_split: Split::Valid,
-            sampler: SamplerConfig::of(Sampler::Blocks(Blocks {})),
-        };
-        assert_eq!(parse("corpus = \"generated\""), text);
-        assert_eq!(parse("corpus = \"generated\"\nsampler = \"blocks\""), text);
-    }
-
-    #[test]
-    fn a_resolved_section_reads_back_as_itself() {
-        for text in [
-            "",
-            "corpus = \"generated\"\nsize = \"1 MB\"\nvocab_size = 300",
-            "corpus = \"wiki\"\nsampler = \"balanced\"\nk = 0\nlongest_first = true\nnum_workers = 0",
-            "corpus = \"wiki\"\nsampler = \"packed\"\nlast_sample = \"drop\"\nprefetch_factor = 3",
-            "corpus = \"wiki\"\nsampler = \"padded\"\ntokenize = \"every_step\"\npinned = false",
-            "corpus = \"task\"\nsampler = \"standard\"\n[task]\nkind = \"sums\"\ndigits = 3",
-            "corpus = \"task\"\nsampler = \"packed\"\n[task]\nkind = \"gsm8k\"\npath = \"none\"\nevaluate_generation = 5",
-            "corpus = \"wiki\"\ntokenizer = \"models/gpt2\"\ntrain_split = \"valid\"\neval_split = \"test\"",
-        ] {
-            let mut cell = cell(text).unwrap_or_else(|e| panic!("{e}"));
-            // A row is of a known device.
-            cell.train.graph_is_open = false;
-            let json = cell.to_json();
-            assert_eq!(Cell::from_json(&json).unwrap(), cell, "{json}");
-        }
-        let keys = cell("corpus = \"wiki\"\nsampler = \"packed\"").unwrap().to_json()["data"].clone();
-        assert_eq!((&keys["sampler"], &keys["last_sample"]), (&"packed".into(), &"cut".into()));
-        assert_eq!((&keys["num_workers"], &keys["prefetch_factor"]), (&1.into(), &2.into()), "defaults too");
-    }
-
-    #[test]
-    fn impossible_sections_say_what_to_change() {
-        for (text, expected) in [
-            ("tokenizer = \"train\"", "`tokenizer` has no meaning with corpus = \"random\""),
-            ("corpus = \"wiki\"\nsize = \"1 MB\"", "`size` is of corpus = \"generated\""),
-            ("corpus = \"wiki\"\ntokenizer = \"gpt2\"\nvocab_size = 300", "`vocab_size` is of tokenizer"),
-            ("corpus = \"wiki\"\nvocab_size = 256", "at least 257"),
-            ("corpus = \"wiki\"\ntrain_split = \"dev\"", "unknown value `dev`"),
-            ("corpora = \"wiki\"", "unknown key `corpora`"),
-            ("sampler = \"padded\"", "`sampler` has no meaning with corpus = \"random\""),
-            ("corpus = \"wiki\"\nk = 4", "`k` is a key of data.sampler"),
-            ("corpus = \"wiki\"\nsampler = \"blocks\"\npinned = true", "`pinned` is a key of data.sampler"),
-            ("corpus = \"wiki\"\nsampler = \"blanced\"\nk = 4", "did you mean `balanced`?"),
-            ("corpus = \"wiki\"\nsampler = \"balanced\"", "add `k`: Tokens by which"),
-            ("corpus = \"wiki\"\nsampler = \"standard\"\nk = 4", "`k` goes with data.sampler = \"balanced\""),
-            ("corpus = \"wiki\"\nsampler = \"padded\"\nlongest_first = true", "equally large"),
-            ("corpus = \"wiki\"\nsampler = \"packed\"\ntokenize = \"every_step\"", "lengths before it draws"),
-            (
-                "corpus = \"wiki\"\nsampler = \"padded\"\nnum_workers = 0\nprefetch_factor = 2",
-                "no batch is ready ahead",
-            ),
-        ] {
-            let message = cell(text).unwrap_err();
-            let words: Vec<&str> = message.split_whitespace().filter(|word| *word != "│").collect();
-            assert!(words.join(" ").contains(expected), "{text}\n-> {message}");
-        }
-    }
-}
+#[path = "section_tests.rs"]
+mod tests;

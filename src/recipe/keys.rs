@@ -15,6 +15,7 @@ use toml::de::DeValue;
 use super::save::Save;
 use super::sections::{Eval, Measure, TOP, Train};
 use crate::common::text;
+use crate::data::reader::Columns;
 use crate::data::task::TaskKind;
 use crate::data::{Data, Generate, Sampler, SamplerConfig, Task};
 use crate::keys::key::Role;
@@ -36,6 +37,7 @@ const SECTIONS: &[&[Section]] = &[
     Schedule::SECTIONS,
     &[Data::SECTION, SamplerConfig::KEY, SamplerConfig::SECTION],
     Sampler::SECTIONS,
+    &[Columns::SECTION],
     &[Task::SECTION],
     TaskKind::SECTIONS,
     Model::SECTIONS,

@@ -32,8 +32,8 @@ fn least(section: &Section) -> Settings {
         ("model.kind".to_string(), json!("gpt2")),
         ("train.optimizer.kind".into(), json!("adamw")),
     ]);
-    if section.path == "data" {
-        all.insert("data.corpus".into(), json!("generated"));
+    if ["data", "data.columns"].contains(&section.path) {
+        all.insert("data.corpus".into(), json!("a file"));
     }
     if section.path == "precision.scaler" {
         all.extend([

@@ -149,11 +149,11 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
     if let Some(folder) = cell.tuning.folder() {
         all.push(("tuning.adapter", Reads::Adapter(folder.to_path_buf())));
     }
-    if let Data::Text { corpus, tokenizer, train_split, eval_split, .. } = &cell.data {
+    if let Data::Text { corpus, reading, tokenizer, train_split, eval_split, .. } = &cell.data {
         if let TextSource::Path(path) = corpus {
             let evaluated = cell.eval.map(|_| *eval_split);
             let splits = std::iter::once(*train_split).chain(evaluated).collect();
-            all.push(("data.corpus", Reads::Corpus(path.clone(), splits)));
+            all.push(("data.corpus", Reads::Corpus(hub::local_with(path, reading.needs()), splits)));
         }
         if let TokenizerSource::Path(path) = tokenizer {
             all.push(("data.tokenizer", Reads::Tokenizer(hub::local(path))));

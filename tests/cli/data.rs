@@ -132,15 +132,43 @@ fn records_are_samples_and_what_is_cut_of_them_is_said() {
     assert_eq!((numbers, &loading["step_tokens"]), ([Some(3), Some(1), Some(6)], &serde_json::json!([18])));
     // One file follows the same rules.
     for (file, corpus, parts) in [
-        ("a.json", "a.json", ["a.json is not read", "name it .jsonl"]),
+        ("a.xlsx", "a.xlsx", ["a.xlsx is not read", ".parquet or .jsonl file"]),
         ("texts/eval.jsonl", "texts/eval.jsonl", ["no text for \"train\"", "data.train_split"]),
-        ("texts/valid.csv", "texts", ["valid.csv is not read", "{\"text\": …} on each line"]),
+        ("texts/valid.arrow", "texts", ["valid.arrow is not read", ".parquet or .jsonl file"]),
     ] {
         place.write(file, "{\"text\": \"held out\"}\n");
         let named = recipe.replace("corpus = \"texts\"", &format!("corpus = \"{corpus}\""));
         place.write("recipe.toml", &named);
         place.runner(&["check", "recipe.toml"]).exits(2).says(&parts);
     }
+}
+
+#[test]
+fn a_table_of_the_users_own_is_divided_and_trains() {
+    let grid = SAMPLERS.find("[[grid]]").unwrap();
+    let own = "corpus = \"q.csv\"\nheld_out = 0.25\nsampler = \"standard\"\ncolumns = { prompt = \"frage\", completion = \"antwort\" }\nvocab_size = 300";
+    let recipe = SAMPLERS[..grid].replace("corpus = \"generated\"\nsize = \"10 KiB\"\nvocab_size = 300", own);
+    let place = Place::new(&recipe);
+    let rows: String =
+        (0..40).map(|i| format!("{i},\"How much is {i}, and 1?\",It is {}.\n", i + 1)).collect();
+    place.write("q.csv", &format!("id,frage,antwort\n{rows}"));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
+    let row = place.rows().remove(0);
+    let trained = row["measurement"]["loading"]["samples"].as_u64().unwrap();
+    assert!((20..40).contains(&trained), "{trained} of 40 records are trained on");
+    assert_eq!(
+        row["cell"]["data"]["columns"],
+        serde_json::json!({"prompt": "frage", "completion": "antwort"})
+    );
+    // Another file of the same name is another row, and a broken one is named with its line.
+    place.write("q.csv", &format!("id,frage,antwort\n{rows}41,only two\n"));
+    place.runner(&["run", "recipe.toml"]).exits(1).says(&[
+        "q.csv, line 42: it has 2 fields",
+        "the only broken one of 41",
+        "data.skip_broken = true",
+    ]);
+    place.write("recipe.toml", &recipe.replace("held_out", "skip_broken = true\nheld_out"));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::answer::expected;
 use super::{Method, Problems};
-use crate::data::json_lines::{Record, records};
+use crate::data::reader::{Wanted, rows};
 use crate::data::{DataError, Prompted};
 use crate::keys::section::section;
 use crate::keys::values::Values;
@@ -70,11 +70,13 @@ fn read(path: &Path) -> Result<Vec<Prompted>, DataError> {
             "there is no {path}; task.path names a folder with {TRAIN} and {TEST}"
         )));
     }
-    records(path, |record| {
-        let Record { question: Some(question), answer: Some(answer), .. } = record else {
+    rows(path, Wanted::these(["question", "answer"]))?.each(|fields| {
+        let [question, answer] =
+            ["question", "answer"].map(|name| fields.get(name).and_then(|value| value.as_str()));
+        let (Some(question), Some(answer)) = (question, answer) else {
             return Err("a problem is {\"question\": …, \"answer\": …}, both of them strings".into());
         };
-        expected(&answer)?;
+        expected(answer)?;
         Ok(Prompted {
             prompt: format!("Question: {}\nAnswer:", question.trim()),
             completion: format!(" {}", answer.trim()),

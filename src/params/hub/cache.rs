@@ -11,32 +11,34 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use super::Needs;
+use super::{HubName, Needs};
 use crate::params::weights;
 
-/// The folder of a model in the cache.
-pub fn model(cache: &Path, id: &str) -> PathBuf {
-    cache.join(format!("models--{}", id.replace('/', "--")))
+/// The folder of a model or data set in the cache.
+pub fn repository(cache: &Path, name: &HubName) -> PathBuf {
+    let kind: &str = name.kind.into();
+    cache.join(format!("{kind}--{}", name.id.replace('/', "--")))
 }
 
 /// The folder with the files of a revision: a branch, a tag or a commit.
-pub fn snapshot(model: &Path, revision: &str) -> Option<PathBuf> {
-    let commit = fs::read_to_string(model.join("refs").join(revision));
+pub fn snapshot(repository: &Path, revision: &str) -> Option<PathBuf> {
+    let commit = fs::read_to_string(repository.join("refs").join(revision));
     let commit = commit.map_or(revision.to_string(), |text| text.trim().to_string());
-    Some(model.join("snapshots").join(commit)).filter(|folder| !revision.is_empty() && folder.is_dir())
+    Some(repository.join("snapshots").join(commit)).filter(|folder| !revision.is_empty() && folder.is_dir())
 }
 
-/// Whether a snapshot has what is needed. A tokenizer cannot be missed: not every model has one.
+/// Whether a snapshot has what is needed of a model. A tokenizer cannot be missed: not every model has one.
 pub fn has(snapshot: &Path, needs: Needs) -> bool {
-    snapshot.join("config.json").exists() && (needs == Needs::Description || weights::files(snapshot).is_ok())
+    snapshot.join("config.json").exists()
+        && (matches!(needs, Needs::Description) || weights::files(snapshot).is_ok())
 }
 
 /// Makes a blob the file of this name in a commit's snapshot.
 ///
 /// # Errors
 /// When the folder cannot be written.
-pub fn place(model: &Path, commit: &str, name: &str, oid: &str) -> Result<(), String> {
-    let file = model.join("snapshots").join(commit).join(name);
+pub fn place(repository: &Path, commit: &str, name: &str, oid: &str) -> Result<(), String> {
+    let file = repository.join("snapshots").join(commit).join(name);
     let blob = "../".repeat(2 + name.matches('/').count());
     let target = format!("{blob}blobs/{oid}");
     let place = || {
@@ -54,11 +56,11 @@ pub fn place(model: &Path, commit: &str, name: &str, oid: &str) -> Result<(), St
 ///
 /// # Errors
 /// When the folder cannot be written.
-pub fn remember(model: &Path, revision: &str, commit: &str) -> Result<(), String> {
+pub fn remember(repository: &Path, revision: &str, commit: &str) -> Result<(), String> {
     if revision == commit {
         return Ok(());
     }
-    let file = model.join("refs").join(revision);
+    let file = repository.join("refs").join(revision);
     let write = || {
         fs::create_dir_all(file.parent().expect("of a file"))?;
         fs::write(&file, commit)
@@ -67,7 +69,10 @@ pub fn remember(model: &Path, revision: &str, commit: &str) -> Result<(), String
 }
 
 pub fn unwritable(path: &Path, e: &std::io::Error) -> String {
-    format!("cannot write {}: {e}; HF_HOME names another place for models of the Hub", path.display())
+    format!(
+        "cannot write {}: {e}; HF_HOME names another place for models and data sets of the Hub",
+        path.display()
+    )
 }
 
 /// Whether a name of the Hub's list stays within the snapshot.

@@ -1,4 +1,4 @@
-//! Fetches the files of a model into the cache: each goes on where an earlier try ended, and counts only when it is whole.
+//! Fetches the files of a model or data set into the cache: each goes on where an earlier try ended, and counts only when it is whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,33 +8,38 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ureq::Agent;
 
 use super::remote::{RemoteFile, Revision, agent, get, revision};
-use super::{Hub, HubName, Needs, cache};
+use super::{Hub, HubName, Needs, cache, data_set};
 use crate::common::files;
 
-/// Fetches what is needed of a model into its folder in the cache; returns the snapshot.
+/// Fetches what is needed of a model or data set into its folder in the cache; returns the folder of the snapshot in which it
+/// is.
 ///
 /// # Errors
 /// What the Hub lacks or refuses, and what did not come; what came stays for the next try.
-pub fn fetch(hub: &Hub, model: &Path, name: &HubName, needs: Needs) -> Result<PathBuf, String> {
+pub fn fetch(hub: &Hub, repository: &Path, name: &HubName, needs: Needs) -> Result<PathBuf, String> {
     let agent = agent();
-    let Revision { sha, files } = revision(&agent, hub, name, needs)?;
+    let Revision { sha, files, folder } = revision(&agent, hub, name, needs)?;
     let is_safe = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric());
     if !is_safe(&sha) || files.iter().any(|file| !cache::is_within(&file.name) || !is_safe(file.oid())) {
         return Err(format!("{name}: {} does not answer as the Hub does; correct HF_ENDPOINT", hub.endpoint));
     }
     let bar = progress(name, files.iter().map(|file| file.size).sum());
     for file in &files {
-        let blob = model.join("blobs").join(file.oid());
+        let blob = repository.join("blobs").join(file.oid());
         if fs::metadata(&blob).is_ok_and(|found| found.len() == file.size) {
             bar.inc(file.size);
         } else {
             whole(&agent, hub, name, (&sha, file), &blob, &bar)?;
         }
-        cache::place(model, &sha, &file.name, file.oid())?;
+        cache::place(repository, &sha, &file.name, file.oid())?;
     }
     bar.finish_and_clear();
-    cache::remember(model, &name.revision, &sha)?;
-    Ok(model.join("snapshots").join(sha))
+    cache::remember(repository, &name.revision, &sha)?;
+    let snapshot = repository.join("snapshots").join(sha);
+    if matches!(needs, Needs::Records(_)) {
+        data_set::remember(&snapshot, &folder)?;
+    }
+    Ok(snapshot.join(folder))
 }
 
 fn progress(name: &HubName, bytes: u64) -> ProgressBar {
@@ -100,7 +105,7 @@ fn more(
     bar: &ProgressBar,
 ) -> Result<io::Result<String>, String> {
     let from = held.metadata().map_or(0, |found| found.len());
-    let path = format!("{}/resolve/{commit}/{}", name.id, file.name);
+    let path = format!("{}/resolve/{commit}/{}", name.page(), file.name);
     let mut answer = get(agent, hub, name, &path, from)?;
     // A server that does not continue sends all of it.
     let begins_anew = from > 0 && answer.status().as_u16() != 206;

@@ -1,9 +1,10 @@
-//! Models of the Hugging Face Hub by their names: found in its cache on this machine, else fetched into it.
+//! Models and data sets of the Hugging Face Hub by their names: found in its cache on this machine, else fetched into it.
 //!
 //! The cache is the one of Hugging Face's own programs (`models--owner--name/{blobs, refs, snapshots}`), so a model that one
 //! of them has fetched is there for the others.
 
 mod cache;
+mod data_set;
 mod download;
 mod remote;
 
@@ -11,14 +12,36 @@ use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use data_set::Records;
+
 use crate::common::cache::user_cache;
 
-/// A model of the Hub: `owner/name`, or `owner/name@revision`.
+/// A model or a data set of the Hub: `owner/name`, or `owner/name@revision`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubName {
     id: String,
     /// A branch, a tag or a commit.
     revision: String,
+    kind: Kind,
+}
+
+/// Kinds of repositories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+enum Kind {
+    /// As the Hub's paths have them.
+    #[strum(serialize = "models")]
+    Model,
+    #[strum(serialize = "datasets")]
+    DataSet,
+}
+
+impl Kind {
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::DataSet => "data set",
+        }
+    }
 }
 
 impl fmt::Display for HubName {
@@ -30,13 +53,15 @@ impl fmt::Display for HubName {
     }
 }
 
-/// Which of a model's files somebody needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// Sizes, tokenizer and chat template.
+/// Which files of a repository somebody needs.
+#[derive(Clone, Copy, Debug)]
+pub enum Needs<'a> {
+    /// Sizes, tokenizer and chat template of a model.
     Description,
     /// Its weights too.
     Weights,
+    /// Of a data set.
+    Records(Records<'a>),
 }
 
 /// The branch that a name without a revision means.
@@ -57,8 +82,25 @@ impl HubName {
             && !revision.contains("..")
             && revision.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
         let is_name = is_part(owner) && is_part(name) && is_revision;
-        (is_name && !path.exists() && !Path::new(owner).exists())
-            .then(|| Self { id: id.into(), revision: revision.into() })
+        (is_name && !path.exists() && !Path::new(owner).exists()).then(|| Self {
+            id: id.into(),
+            revision: revision.into(),
+            kind: Kind::Model,
+        })
+    }
+
+    /// The data set or the model of this name, by what is needed of it.
+    fn with(self, needs: Needs) -> Self {
+        let kind = if matches!(needs, Needs::Records(_)) { Kind::DataSet } else { Kind::Model };
+        Self { kind, ..self }
+    }
+
+    /// The path of its pages on the Hub.
+    fn page(&self) -> String {
+        match self.kind {
+            Kind::Model => self.id.clone(),
+            Kind::DataSet => format!("datasets/{}", self.id),
+        }
     }
 }
 
@@ -99,13 +141,21 @@ impl Hub {
         }
     }
 
-    /// The folder in the cache with what is needed of a model; `None` where something is missing.
+    /// The folder in the cache with what is needed; `None` where something is missing.
     pub fn cached(&self, name: &HubName, needs: Needs) -> Option<PathBuf> {
-        let snapshot = cache::snapshot(&cache::model(self.cache.as_ref()?, &name.id), &name.revision)?;
-        cache::has(&snapshot, needs).then_some(snapshot)
+        let snapshot = self.snapshot(name)?;
+        match needs {
+            // What others have fetched counts where nothing can be.
+            Needs::Records(records) => records.cached(name, &snapshot, self.offline.is_none()),
+            needs => cache::has(&snapshot, needs).then_some(snapshot),
+        }
     }
 
-    /// The folder with what is needed of a model, which is fetched where the cache lacks it.
+    fn snapshot(&self, name: &HubName) -> Option<PathBuf> {
+        cache::snapshot(&cache::repository(self.cache.as_ref()?, name), &name.revision)
+    }
+
+    /// The folder with what is needed, which is fetched where the cache lacks it.
     ///
     /// # Errors
     /// What the Hub lacks or refuses, what went wrong on the way, and what to do.
@@ -113,10 +163,9 @@ impl Hub {
         if let Some(folder) = self.cached(name, needs) {
             return Ok(folder);
         }
-        let cache = self
-            .cache
-            .as_ref()
-            .ok_or_else(|| format!("{name}: there is no folder for models of the Hub: set HF_HOME to one"))?;
+        let cache = self.cache.as_ref().ok_or_else(|| {
+            format!("{name}: there is no folder for {}s of the Hub: set HF_HOME to one", name.kind.noun())
+        })?;
         if let Some(variable) = self.offline {
             return Err(format!(
                 "{name} is not in {}, or not whole, and {variable} forbids to fetch it: unset the variable, or name another \
@@ -124,25 +173,30 @@ impl Hub {
                 cache.display()
             ));
         }
-        download::fetch(self, &cache::model(cache, &name.id), name, needs)
+        download::fetch(self, &cache::repository(cache, name), name, needs)
     }
 }
 
-/// The folder that a path means: itself, or the folder of a model of the Hub, which is fetched where the cache lacks what is
-/// needed of it.
+/// The folder that a path means: itself, or the folder of a model or data set of the Hub, which is fetched where the cache
+/// lacks what is needed of it.
 ///
 /// # Errors
 /// As [`Hub::folder`].
 pub fn fetched(path: &Path, needs: Needs) -> Result<PathBuf, String> {
     match HubName::parse(path) {
-        Some(name) => Hub::from_environment().folder(&name, needs),
+        Some(name) => Hub::from_environment().folder(&name.with(needs), needs),
         None => Ok(path.to_path_buf()),
     }
 }
 
 /// The folder that a path means: itself, or the one in the cache of a model of the Hub, where it is there.
 pub fn local(path: &Path) -> PathBuf {
-    let cached = || Hub::from_environment().cached(&HubName::parse(path)?, Needs::Description);
+    local_with(path, Needs::Description)
+}
+
+/// The folder that a path means: itself, or the one in the cache with what is needed, where it is there.
+pub fn local_with(path: &Path, needs: Needs) -> PathBuf {
+    let cached = || Hub::from_environment().cached(&HubName::parse(path)?.with(needs), needs);
     cached().unwrap_or_else(|| path.to_path_buf())
 }
 

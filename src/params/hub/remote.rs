@@ -1,4 +1,4 @@
-//! What the Hub says of a model, and its answers when it refuses.
+//! What the Hub says of a model or data set, and its answers when it refuses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,13 +16,19 @@ use crate::params::weights::INDEX;
 /// How long the Hub may take to connect, to answer, or to send nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A revision of a model.
+/// Most bytes of a list of files: a data set has thousands.
+const MOST_OF_A_LIST: u64 = 256 << 20;
+
+/// A revision of a model or data set.
 #[derive(Debug, Deserialize)]
 pub struct Revision {
     /// Its commit.
     pub sha: String,
     #[serde(rename = "siblings")]
     pub files: Vec<RemoteFile>,
+    /// In which what is needed is: a data set's configuration.
+    #[serde(skip)]
+    pub folder: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -100,8 +106,8 @@ pub fn get(
 
 fn refused(hub: &Hub, name: &HubName, status: u16, response: &Response<Body>) -> String {
     let code = response.headers().get("X-Error-Code").and_then(|value| value.to_str().ok()).unwrap_or("");
-    let HubName { id, revision } = name;
-    let page = format!("{}/{id}", hub.endpoint);
+    let HubName { id, revision, kind } = name;
+    let (page, noun) = (format!("{}/{}", hub.endpoint, name.page()), kind.noun());
     match (code, status, &hub.token) {
         ("GatedRepo", ..) | (_, 403, _) => format!(
             "{id} is given to those who accept its terms: accept them at {page}, and set HF_TOKEN to a token of that account"
@@ -114,11 +120,11 @@ fn refused(hub: &Hub, name: &HubName, status: u16, response: &Response<Body>) ->
         }
         // The Hub gives the same answer for both.
         (_, 401 | 404, None) => format!(
-            "the Hub has no model {id}, or it is private: correct the name, set HF_TOKEN to a token that may read it, or name \
+            "the Hub has no {noun} {id}, or it is private: correct the name, set HF_TOKEN to a token that may read it, or name \
              a folder that is here"
         ),
         (_, 401 | 404, Some(_)) => format!(
-            "the Hub has no model {id}, or the token in HF_TOKEN may not read it: correct the name or the token, or name a \
+            "the Hub has no {noun} {id}, or the token in HF_TOKEN may not read it: correct the name or the token, or name a \
              folder that is here"
         ),
         (_, 429, _) => format!(
@@ -128,27 +134,46 @@ fn refused(hub: &Hub, name: &HubName, status: u16, response: &Response<Body>) ->
     }
 }
 
-/// The files of a model that are needed, and its commit.
+/// The files that are needed, and the commit.
 ///
 /// # Errors
-/// As [`get`]; a model that cannot be read, by what it holds.
+/// As [`get`]; a model or data set that cannot be read, by what it holds.
 pub fn revision(agent: &Agent, hub: &Hub, name: &HubName, needs: Needs) -> Result<Revision, String> {
-    let HubName { id, revision } = name;
-    let path = format!("api/models/{id}/revision/{}?blobs=true", revision.replace('/', "%2F"));
+    let HubName { id, revision, kind } = name;
+    let kind: &str = kind.into();
+    let path = format!("api/{kind}/{id}/revision/{}?blobs=true", revision.replace('/', "%2F"));
     let mut answer = get(agent, hub, name, &path, 0)?;
     let text = answer
         .body_mut()
+        .with_config()
+        .limit(MOST_OF_A_LIST)
         .read_to_string()
         .map_err(|e| format!("{name}: the Hub's list of files did not come whole: {e}"))?;
-    let Revision { sha, files } = serde_json::from_str(&text).map_err(|e| {
+    let mut found: Revision = serde_json::from_str(&text).map_err(|e| {
         format!("{name}: {} does not answer as the Hub does ({e}); correct HF_ENDPOINT", hub.endpoint)
     })?;
+    match needs {
+        Needs::Records(records) => {
+            let names: Vec<&str> = found.files.iter().map(|file| file.name.as_str()).collect();
+            found.folder = records.folder(name, &names)?;
+            found.files.retain(|file| records.has(&found.folder, &file.name));
+        }
+        Needs::Description | Needs::Weights => {
+            let weights = matches!(needs, Needs::Weights);
+            found.files = files_of_model(name, found.files, weights)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The files of a model that are needed. `weights`: whether these are too.
+fn files_of_model(name: &HubName, files: Vec<RemoteFile>, weights: bool) -> Result<Vec<RemoteFile>, String> {
     let is_there = |name: &str| files.iter().any(|file| file.name == name);
     if !is_there("config.json") {
         return Err(format!("{name} holds no config.json: it is no model of transformers; name another"));
     }
     let sharded = !is_there(WEIGHTS) && is_there(INDEX);
-    if needs == Needs::Weights && !is_there(WEIGHTS) && !sharded {
+    if weights && !is_there(WEIGHTS) && !sharded {
         let other = files.iter().find(|file| {
             [".bin", ".pth", ".gguf", ".h5", ".msgpack", ".safetensors"]
                 .iter()
@@ -169,7 +194,7 @@ pub fn revision(agent: &Agent, hub: &Hub, name: &HubName, needs: Needs) -> Resul
     };
     let files = files.into_iter().filter(|file| {
         let name = file.name.as_str();
-        wanted.contains(name) || is_template(name) || (needs == Needs::Weights && is_weights(name))
+        wanted.contains(name) || is_template(name) || (weights && is_weights(name))
     });
-    Ok(Revision { sha, files: files.collect() })
+    Ok(files.collect())
 }

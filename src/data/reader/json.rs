@@ -1,57 +1,64 @@
-//! [`records`]: the records of a file of JSON lines, read as Python's `json` reads them: the last of equal keys counts,
-//! numbers have any size, and NaN and the infinities are values too.
+//! Rows of JSON lines and of JSON lists, read as Python's `json` reads them: the last of equal keys counts, numbers that
+//! are not read have any size, and NaN and the infinities are values too.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::Value;
+use minijinja::Value;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::DataError;
-use crate::common::text::without_mark;
+use super::elements::Elements;
+use super::lines::{Line, Lines};
+use super::rows::{Fields, Row, Wanted};
 
 /// Values that Python writes and JSON does not have.
 const NOT_FINITE: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// What a record says under the keys that are read; `None` where there is no such key, or no string under it.
-#[derive(Default)]
-pub struct Record {
-    pub text: Option<String>,
-    pub question: Option<String>,
-    pub answer: Option<String>,
-}
-
-/// What `make` makes of each record of a file. Empty lines are none.
+/// The rows of a file with an object on each line. Empty lines are none.
 ///
 /// # Errors
-/// A file that is not UTF-8, and a line that is no record or of which nothing can be made, named.
-pub fn records<T>(path: &Path, make: impl Fn(Record) -> Result<T, String>) -> Result<Vec<T>, DataError> {
-    let text = utf8(path)?;
-    let record = |(number, line): (usize, &str)| {
-        let made = read(line).and_then(&make);
-        made.map_err(|e| DataError::new(format!("{}, line {}: {e}", path.display(), number + 1)))
-    };
-    without_mark(&text).lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(record).collect()
+/// A file that cannot be read.
+pub fn lines(
+    path: &Path,
+    wanted: Wanted,
+) -> Result<impl Iterator<Item = Result<Row, DataError>> + Send + use<>, DataError> {
+    let lines = Lines::open(path)?;
+    Ok(lines.filter_map(move |line| match line {
+        Ok(Line { text: Ok(text), .. }) if text.trim().is_empty() => None,
+        Ok(Line { number, text }) => {
+            Some(Ok(Row { number, columns: text.and_then(|text| object(&text, &wanted)) }))
+        }
+        Err(e) => Some(Err(e)),
+    }))
 }
 
-/// The text of a file.
-///
-/// # Errors
-/// A file that cannot be read, or is not UTF-8.
-pub fn utf8(path: &Path) -> Result<String, DataError> {
-    let cannot = |e: String| DataError::new(format!("cannot read {}: {e}", path.display()));
-    String::from_utf8(std::fs::read(path).map_err(|e| cannot(e.to_string()))?).map_err(|e| {
-        let valid = e.utf8_error().valid_up_to();
-        cannot(format!("byte {} is not UTF-8; convert the file to UTF-8", valid + 1))
+/// The rows of a list of objects.
+pub fn list(elements: Elements, wanted: Wanted) -> impl Iterator<Item = Result<Row, DataError>> + Send {
+    elements.map(move |element| {
+        let (number, text) = element?;
+        Ok(Row { number, columns: text.and_then(|text| object(&text, &wanted)) })
     })
 }
 
-fn read(line: &str) -> Result<Record, String> {
-    serde_json::from_str(&finite(line)).map_err(|e| reason(line, &e))
+/// Any JSON value, with the order of its keys.
+///
+/// # Errors
+/// Where it is no JSON.
+pub fn value(text: &str) -> Result<Value, String> {
+    serde_json::from_str(&finite(text)).map_err(|e| format!("not JSON: {e}"))
 }
 
-/// Why a line is no record.
+/// An object. What nobody wants of it is undefined.
+fn object(text: &str, wanted: &Wanted) -> Result<Fields, String> {
+    let text = finite(text);
+    let mut json = serde_json::Deserializer::from_str(&text);
+    let object = Object(wanted).deserialize(&mut json).and_then(|object| json.end().map(|()| object));
+    object.map_err(|e| reason(&text, &e))
+}
+
+/// Why a line, or an element of a list, is no object.
 fn reason(line: &str, error: &serde_json::Error) -> String {
     let message = error.to_string();
     let what = message.split(" at line ").next().unwrap_or_default();
@@ -105,37 +112,36 @@ fn finite(line: &str) -> Cow<'_, str> {
     out.into()
 }
 
-impl<'de> Deserialize<'de> for Record {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keys;
-        impl<'de> Visitor<'de> for Keys {
-            type Value = Record;
+/// Reads an object.
+struct Object<'a>(&'a Wanted);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
+impl<'de> DeserializeSeed<'de> for Object<'_> {
+    type Value = Fields;
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Record, A::Error> {
-                let mut record = Record::default();
-                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-                    let value = match key.as_ref() {
-                        "text" => &mut record.text,
-                        "question" => &mut record.question,
-                        "answer" => &mut record.answer,
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
-                        }
-                    };
-                    *value = match map.next_value()? {
-                        Value::String(text) => Some(text),
-                        _ => None,
-                    };
-                }
-                Ok(record)
-            }
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Fields, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut columns = Vec::new();
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            let value = if self.0.has(&key) {
+                map.next_value()?
+            } else {
+                map.next_value::<IgnoredAny>()?;
+                Value::UNDEFINED
+            };
+            columns.push((key.into_owned(), value));
         }
-        deserializer.deserialize_map(Keys)
+        Ok(Fields::new(columns))
     }
 }
 
@@ -144,7 +150,8 @@ mod tests {
     use super::*;
 
     fn text(line: &str) -> Result<Option<String>, String> {
-        read(line).map(|record| record.text)
+        let columns = object(line, &Wanted::these(["text"]))?;
+        Ok(columns.get("text").and_then(|text| text.as_str()).map(String::from))
     }
 
     /// The same lines through `json.loads` give the same texts.
@@ -200,13 +207,38 @@ mod tests {
     fn lines_are_counted_from_the_first() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
-        let write = |bytes: &[u8]| std::fs::write(&path, bytes).unwrap();
-        let read = || records(&path, |record| record.text.ok_or_else(|| "no text".to_string()));
-        write(b"\xef\xbb\xbf{\"text\": \"a\"}\r\n\r\n{\"text\": \"b\\n\"}");
-        assert_eq!(read().unwrap(), ["a", "b\n"]);
-        write(b"{\"text\": \"a\"}\n\n{\"body\": 1}");
-        assert!(read().unwrap_err().to_string().ends_with("a.jsonl, line 3: no text"));
-        write(b"{\"text\": \"\xff\"}");
-        assert!(read().unwrap_err().to_string().contains("byte 11 is not UTF-8"));
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let rows = lines(&path, Wanted::all()).unwrap().map(Result::unwrap);
+            let text = |fields: Fields| fields.get("text").map(Value::to_string);
+            rows.map(|row| (row.number, row.columns.map(text))).collect::<Vec<_>>()
+        };
+        let text = |text: &str| Ok(Some(text.to_string()));
+        assert_eq!(
+            read(b"\xef\xbb\xbf{\"text\": \"a\"}\r\n\r\n{\"text\": \"b\"}"),
+            [(1, text("a")), (3, text("b"))]
+        );
+        let [(1, Err(reason)), (2, Ok(_))] = &read(b"{\"text\": \"\xff\"}\n{}")[..] else {
+            panic!("not two rows")
+        };
+        assert!(reason.contains("byte 11 is not UTF-8"), "{reason}");
+    }
+
+    #[test]
+    fn nested_values_keep_the_order_of_their_keys() {
+        let text =
+            r#"{"b": [{"z": 1, "a": null, "m": {"y": 1.0, "x": [true, -3]}}], "a": "\u00e9", "b2": NaN}"#;
+        let fields = object(text, &Wanted::all()).unwrap();
+        assert_eq!(fields.names(), ["b", "a", "b2"]);
+        assert_eq!(
+            serde_json::to_string(fields.get("b").unwrap()).unwrap(),
+            r#"[{"z":1,"a":null,"m":{"y":1.0,"x":[true,-3]}}]"#
+        );
+        assert_eq!(
+            (fields.get("a").unwrap().as_str(), fields.get("b2").unwrap().is_none()),
+            (Some("é"), true)
+        );
+        let seen = object(r#"{"a": 1, "b": 2}"#, &Wanted::these(["b"])).unwrap();
+        assert!(seen.get("a").unwrap().is_undefined() && seen.names() == ["a", "b"]);
     }
 }
