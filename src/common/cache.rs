@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ pub fn folder(part: &str) -> Option<PathBuf> {
 }
 
 /// Its folders whose files are taken as they are.
-const PARTS: [&str; 4] = ["contents", "kernels", "matmul", "tokenizers"];
+const PARTS: [&str; 5] = ["contents", "kernels", "matmul", "tokenizers", "tokens"];
 
 /// Why nothing is remembered, for the user; `None` where nothing is wrong with the folder.
 pub fn notice() -> Option<String> {
@@ -74,10 +75,19 @@ fn base(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 /// Writes a file to a folder of what was found out before. Where the folder cannot be written to, the next process finds
 /// it out again.
 pub fn keep(folder: &Path, name: &str, bytes: &[u8]) {
-    if DirBuilder::new().recursive(true).mode(0o700).create(folder).is_ok() {
-        files::remove_stale(folder);
+    if make(folder).is_ok() {
         let _ = files::write_whole(folder, Some(name), bytes);
     }
+}
+
+/// Makes a folder for what was found out, without what dead runs left unfinished in it.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn make(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    files::remove_stale(folder);
+    Ok(())
 }
 
 #[cfg(test)]

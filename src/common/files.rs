@@ -63,11 +63,20 @@ pub fn remove_scratch() {
 
 /// Writes a file that is there whole or not at all; without a name, only proves that it can.
 pub fn write_whole(folder: &Path, name: Option<&str>, bytes: &[u8]) -> io::Result<()> {
+    write_whole_by(folder, name, |file| file.write_all(bytes))
+}
+
+/// As [`write_whole`], of what `write` writes.
+pub fn write_whole_by(
+    folder: &Path,
+    name: Option<&str>,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let mut file = unfinished()
         // Less the umask: as readable as any other file.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)?;
-    file.write_all(bytes)?;
+    write(file.as_file_mut())?;
     file.as_file().sync_all()?;
     let Some(name) = name else { return file.close() };
     file.persist(folder.join(name)).map_err(|e| e.error)?;

@@ -2,6 +2,7 @@
 
 mod bytes;
 pub mod cache;
+pub mod checksums;
 mod compute;
 mod device_id;
 pub mod files;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::DataError;
 use super::sampler::SamplerConfig;
-use super::samples::{Sample, Samples};
+use super::samples::{Sample, Samples, Token};
 use super::share::Share;
 use crate::measure::Counts;
 use crate::params::tuning::VirtualTokens;
@@ -77,7 +77,7 @@ impl Collator {
     fn rows(&self, samples: &[Sample], width: usize) -> Collated {
         let mut batch = Collated { rows: samples.len(), width, ..Collated::default() };
         for sample in samples {
-            batch.append(&sample.tokens, (sample.prompt, sample.last_label), sample.cut);
+            batch.append(&sample.tokens, sample.last_label, sample.cut);
             batch.pad(self.samples.padding(), sample.tokens.len()..width);
         }
         batch
@@ -97,7 +97,7 @@ impl Collator {
             let cut = sample.cut + sample.tokens.len() - length;
             // What is cut has not been read whole.
             let last_label = sample.last_label.filter(|_| length == sample.tokens.len());
-            batch.append(&sample.tokens[..length], (sample.prompt, last_label), cut);
+            batch.append(&sample.tokens[..length], last_label, cut);
             mark(length);
         }
         let start = batch.ids.len();
@@ -169,13 +169,12 @@ impl Collated {
         all
     }
 
-    /// `prompt`: how many of the first tokens are given; `last_label`: what the last one predicts.
-    fn append(&mut self, tokens: &[u32], (prompt, last_label): (usize, Option<u32>), cut: usize) {
-        self.ids.extend(tokens.iter().map(|id| *id as i32));
+    /// `last_label`: what the last token predicts.
+    fn append(&mut self, tokens: &[Token], last_label: Option<u32>, cut: usize) {
+        self.ids.extend(tokens.iter().map(|token| token.id() as i32));
         self.positions.extend(0..tokens.len() as i32);
-        let label = |(i, id): (usize, &u32)| if i < prompt { NO_LABEL } else { *id as i32 };
-        self.first_labels.push(tokens.first().map_or(NO_LABEL, |id| label((0, id))));
-        self.labels.extend(tokens.iter().enumerate().skip(1).map(label));
+        self.first_labels.push(tokens.first().map_or(NO_LABEL, |token| token.label()));
+        self.labels.extend(tokens.iter().skip(1).map(|token| token.label()));
         let last = last_label.map_or(NO_LABEL, |label| label as i32);
         self.labels.extend((!tokens.is_empty()).then_some(last));
         let length = tokens.len() as u64;

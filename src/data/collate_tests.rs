@@ -1,7 +1,8 @@
 //! Batches by hand: padded, packed, with prompts and with virtual tokens.
 
+use super::super::record::{Record, Tokens};
 use super::super::sampler::{Balanced, Packed, Padded, Sampler, Standard};
-use super::super::samples::Tokenize;
+use super::super::samples::{Encoder, Tokenize};
 use super::super::{Prompted, Tokenizer};
 use super::*;
 
@@ -133,4 +134,44 @@ fn packed_samples_have_bounds_and_positions_of_their_own() {
     assert_eq!((short.width, short.counts.padding), (10, 8));
     assert_eq!(short.positions, [0, 1, 0, 1, 2, 3, 4, 0, 1, 2]);
     assert_eq!(short.segments.unwrap().starts, [0, 0, 2, 2, 2, 2, 2, 7, 7, 7]);
+}
+
+/// Several spans of a sample are learned, as the turns of a chat; also where it is packed, and where it is cut.
+#[test]
+fn every_token_has_its_own_mask_however_samples_are_batched() {
+    let record = |first: u32, mask: &str| {
+        let learned: Vec<bool> = mask.bytes().map(|bit| bit == b'1').collect();
+        Ok(Record::Tokens(Tokens { ids: (first..).take(learned.len()).collect(), learned }))
+    };
+    let tokenizer = Tokenizer::train(&[], 257).unwrap();
+    let collator = |sampler| {
+        let mut records = [record(10, "0110010"), record(30, "1001"), record(50, "00101")].into_iter();
+        let encoder = Encoder::new(&tokenizer, false);
+        Collator {
+            samples: Samples::records(&mut records, encoder, 6, Tokenize::Once).unwrap(),
+            config: SamplerConfig::of(sampler),
+            batch_size: 2,
+            max_length: 6,
+            virtual_tokens: None,
+            share: Share::WHOLE,
+        }
+    };
+    let no = NO_LABEL;
+    let rows = collator(Sampler::Standard(Standard {})).collate(&[0, 1]).unwrap();
+    assert_eq!(rows.labels, [11, 12, no, no, 15, no, no, no, 33, no, no, no]);
+    assert_eq!(rows.ids[..10], [10, 11, 12, 13, 14, 15, 30, 31, 32, 33]);
+    assert_eq!(rows.first_labels, [no, 30]);
+    assert_eq!((rows.counts.tokens, rows.counts.cut, rows.counted()), (10, 1, 4));
+    // The row ends behind two of the last sample's tokens, before its first learned one.
+    let packed = collator(Sampler::Packed(Packed::default())).collate(&[0, 1, 2]).unwrap();
+    assert_eq!(packed.labels, [11, 12, no, no, 15, no, no, no, 33, no, no, no]);
+    assert_eq!((packed.counts.cut, packed.counts.cut_samples, packed.counted()), (1 + 3, 2, 4));
+    let packed = collator(Sampler::Packed(Packed::default())).collate(&[2, 1]).unwrap();
+    assert_eq!(packed.labels, [no, 52, no, 54, no, no, no, 33, no, no, no, no]);
+    assert_eq!(packed.seen()[..9], [true, true, true, true, false, true, true, true, false]);
+    let with = Collator {
+        virtual_tokens: Some(VirtualTokens::Embeddings(2)),
+        ..collator(Sampler::Padded(Padded {}))
+    };
+    assert_eq!(with.collate(&[1]).unwrap().labels, [no, 30, no, no, 33, no, no, no]);
 }

@@ -4,6 +4,7 @@
 //! cut from the tokens of all documents, or the documents or their paragraphs themselves, or the problems of a task.
 //! A sampler says which make up a batch, a collator makes it and a loader has it ready in time.
 
+mod cache;
 mod check;
 pub mod collate;
 pub mod corpus;
@@ -23,20 +24,25 @@ pub mod tokenizer;
 mod trained;
 mod words;
 
+use std::sync::Arc;
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use cache::Key;
 pub use check::Found;
 pub use collate::{Collated, Collator};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loader};
 pub use prompts::{Generate, Prompts};
 pub use reader::Reading;
+use record::Record;
 pub use sampler::{
     Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
     SamplingPlan, Standard,
 };
-pub use samples::{Prompted, SampleUnit, Samples, Tokenize};
+use samples::{Encoded, Encoder, Source, Store, encode_all};
+pub use samples::{Prompted, SampleUnit, Samples, Token, Tokenize};
 pub use section::{Data, Learn, TextSource, TokenizerSource};
 pub use share::Share;
 pub use task::Task;
@@ -152,15 +158,52 @@ impl Dataset {
             let problems = problems.of(split).to_vec();
             return Samples::prompted(problems, &text.tokenizer, max_length, config.tokenize);
         }
-        if !config.sampler.keeps_samples() {
-            let blocks = Samples::joined(&text.corpus.documents(split)?, &text.tokenizer, max_length);
-            return blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str())));
+        text.samples(split, config, max_length)
+    }
+}
+
+impl TextDataset {
+    /// Of a corpus that is no task.
+    fn samples(&self, split: Split, config: &SamplerConfig, max_length: usize) -> Result<Samples, DataError> {
+        let joins = !config.sampler.keeps_samples();
+        let unit = if joins { SampleUnit::Documents } else { config.samples };
+        let encoder = Encoder::new(&self.tokenizer, joins);
+        if config.tokenize == Tokenize::EveryStep {
+            return Samples::records(&mut *self.records(split, unit)?, encoder, max_length, config.tokenize);
         }
-        let texts = match config.samples {
-            SampleUnit::Documents => text.corpus.documents(split)?,
-            SampleUnit::Paragraphs => text.corpus.paragraphs(split)?,
+        let padding = encoder.padding();
+        let key = self.key(split, unit, joins)?;
+        let store =
+            cache::tokens(key.as_ref(), || encode_all(&mut *self.records(split, unit)?, &encoder, false))?;
+        match joins {
+            true => Samples::blocks(store, max_length)
+                .map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str()))),
+            false => Samples::stored(store, padding, max_length),
+        }
+    }
+
+    fn records(&self, split: Split, unit: SampleUnit) -> Result<Box<Source<'static>>, DataError> {
+        let texts = match unit {
+            SampleUnit::Documents => self.corpus.documents(split)?,
+            SampleUnit::Paragraphs => self.corpus.paragraphs(split)?,
         };
-        Samples::new(texts, &text.tokenizer, max_length, config.tokenize)
+        Ok(Box::new(texts.into_iter().map(|text| Ok(Record::Text(text)))))
+    }
+
+    /// Of the tokens of a split; `None` where it cannot be known without making them.
+    fn key(&self, split: Split, unit: SampleUnit, joins: bool) -> Result<Option<Key>, DataError> {
+        let key = Key::new()
+            .with("tokenizer", self.tokenizer.identity()?)
+            .with("split", split.into_str())
+            .with("records", format!("{unit:?} {joins}"));
+        Ok(match &self.corpus {
+            Corpus::Files { root, .. } => key.with_files(root, &self.corpus.files(&[split])),
+            // Its text is that of the program.
+            Corpus::Generated { seed, bytes } => {
+                Some(key.with("generated", format!("{seed} {bytes} {}", env!("RUNNER_BUILD"))))
+            }
+            Corpus::Task(_) => None,
+        })
     }
 }
 
@@ -174,8 +217,11 @@ fn random_stream(seed: u64, stream: u64) -> ChaCha8Rng {
 /// Tokens of equal probability.
 fn random(seed: u64, part: Part, vocab_size: usize, seq_len: usize) -> Result<Samples, DataError> {
     let mut rng = random_stream(seed, part as u64);
-    let tokens = (0..RANDOM_BLOCKS * seq_len).map(|_| rng.random_range(0..vocab_size as u32)).collect();
-    Samples::blocks(tokens, seq_len)
+    let mut token = |_| Token::learned(rng.random_range(0..vocab_size as u32));
+    let tokens = (0..RANDOM_BLOCKS * seq_len).map(&mut token).collect();
+    let mut store = Store::new();
+    store.push(&Encoded { tokens, last_label: None });
+    Samples::blocks(Arc::new(store), seq_len)
 }
 
 #[cfg(test)]
@@ -188,7 +234,8 @@ mod tests {
     }
 
     fn tokens(samples: &Samples) -> Vec<Vec<u32>> {
-        (0..samples.len()).map(|i| samples.get(i).unwrap().tokens.into_owned()).collect()
+        let ids = |i| samples.get(i).unwrap().tokens.iter().map(|token| token.id()).collect();
+        (0..samples.len()).map(ids).collect()
     }
 
     #[test]
@@ -208,7 +255,7 @@ mod tests {
             [Part::Train, Part::HeldOut].map(|part| dataset.samples(part, &blocks(), 64).unwrap());
         assert!(train.len() > 100 && eval.len() > 10, "{} and {}", train.len(), eval.len());
         let Dataset::Text(text) = &dataset else { panic!("not text") };
-        let text = text.tokenizer.decode(&train.get(0).unwrap().tokens);
+        let text = text.tokenizer.decode(&tokens(&train)[0]);
         assert!(text.is_ascii() && text.contains(' '), "{text}");
         let message = Dataset::open(&data, None, 42, 300).unwrap_err().to_string();
         assert!(message.contains("the tokenizer has 512 tokens, but model.vocab_size is 300"), "{message}");

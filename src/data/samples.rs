@@ -1,12 +1,24 @@
-//! [`Samples`]: the documents or paragraphs of a corpus or the problems of a task one by one, each cut to a largest
-//! length, or all text as blocks of that length.
+//! [`Samples`]: the records of a data set or the problems of a task one by one, each cut to a largest length, or all of them
+//! joined as blocks of that length.
+
+mod encode;
+mod encoder;
+mod store;
+mod token;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::record::Record;
 use super::{DataError, Tokenizer, task};
+pub use encode::{Source, encode_all};
+pub use encoder::{EncodeChat, Encoded, Encoder};
+use store::Place;
+pub use store::Store;
+pub use token::Token;
 
 /// `data.samples`: what a sample of a corpus is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,52 +48,65 @@ pub struct Prompted {
     pub completion: String,
 }
 
-/// Texts of a split and what turns them into tokens.
+/// The samples of a split.
 pub struct Samples {
     content: Content,
+    /// Those with something to learn, where others have nothing.
+    kept: Option<Vec<u32>>,
     /// Fills up a batch.
     padding: u32,
     max_length: usize,
 }
 
 enum Content {
-    /// The samples' tokens, uncut, one after the other.
-    Tokens { tokens: Vec<u32>, places: Vec<Place> },
-    Texts {
-        texts: Vec<Prompted>,
-        /// Of each text in tokens, uncut.
-        lengths: Vec<usize>,
-        tokenizer: Box<Tokenizer>,
-        /// Behind every text.
-        end: End,
+    /// Blocks of `max_length` tokens, one after the other.
+    Blocks(Arc<Store>),
+    Stored(Arc<Store>),
+    /// Records that are encoded whenever they are asked for.
+    Late {
+        records: Vec<Record>,
+        extents: Vec<Extent>,
+        encoder: Encoder,
     },
 }
 
-/// What the token behind a text is.
+/// How long a sample is.
 #[derive(Clone, Copy)]
-enum End {
-    /// A token of the sample, as between the texts of blocks.
-    Token(u32),
-    /// The label of the last token alone: nothing follows an answer, and so its end is not computed.
-    Label(u32),
+struct Extent {
+    /// In tokens, uncut.
+    length: usize,
+    /// Tokens that have to be left of it, so that one of them is learned; more than there are if none is.
+    least: usize,
 }
 
-/// Where a sample ends among the tokens of all, and how many of its own are its prompt.
-#[derive(Clone, Copy)]
-struct Place {
-    end: usize,
-    prompt: usize,
-    last_label: Option<u32>,
+impl Extent {
+    fn new(length: usize, given: usize, last_label: Option<u32>) -> Self {
+        let least = match last_label {
+            _ if given < length => given + 1,
+            Some(_) => length,
+            None => usize::MAX,
+        };
+        Self { length, least }
+    }
 }
 
 /// The tokens of a sample, at most `max_length`, and how many more it had.
 pub struct Sample<'a> {
-    pub tokens: Cow<'a, [u32]>,
-    /// How many of them, or of all, are given: none of these is predicted.
-    pub prompt: usize,
+    pub tokens: Cow<'a, [Token]>,
     /// What the last token predicts where no token follows: a class, or the end of an answer.
     pub last_label: Option<u32>,
     pub cut: usize,
+}
+
+/// The records of a split that are no samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Records that could not be read or encoded.
+    pub broken: u64,
+    /// Records that another split has.
+    pub duplicates: u64,
+    /// Records of whose first `max_length` tokens none is learned.
+    pub nothing_to_learn: u64,
 }
 
 impl Samples {
@@ -95,14 +120,8 @@ impl Samples {
         max_length: usize,
         tokenize: Tokenize,
     ) -> Result<Self, DataError> {
-        if texts.is_empty() {
-            return Err(DataError::new(
-                "the split has no samples: with samples = \"paragraphs\" a corpus needs lines of text",
-            ));
-        }
-        let alone = |completion| Prompted { prompt: String::new(), completion };
-        let texts = texts.into_iter().map(alone).collect();
-        Self::build(texts, tokenizer, End::Token(tokenizer.end_of_text()?), max_length, tokenize)
+        let mut records = texts.into_iter().map(Record::Text).map(Ok);
+        Self::records(&mut records, Encoder::new(tokenizer, false), max_length, tokenize)
     }
 
     /// Each prompt with its completion is a sequence whose last token predicts the tokenizer's end token, cut to
@@ -117,41 +136,85 @@ impl Samples {
         max_length: usize,
         tokenize: Tokenize,
     ) -> Result<Self, DataError> {
-        Self::build(texts, tokenizer, End::Label(tokenizer.require_eos()?), max_length, tokenize)
-    }
-
-    fn build(
-        texts: Vec<Prompted>,
-        tokenizer: &Tokenizer,
-        end: End,
-        max_length: usize,
-        tokenize: Tokenize,
-    ) -> Result<Self, DataError> {
-        let encoded: Vec<Encoded> =
-            texts.par_iter().map(|text| encode(text, tokenizer, end)).collect::<Result<_, _>>()?;
-        if let Some(i) = encoded.iter().position(|text| text.prompt >= max_length) {
+        let padding = tokenizer.require_eos()?;
+        let mut records = texts.iter().cloned().map(Record::Pair).map(Ok);
+        let samples = Self::made(&mut records, Encoder::new(tokenizer, false), max_length, tokenize)?;
+        if let Some(text) = samples.without().next().map(|i| &texts[i]) {
             return Err(DataError::new(format!(
                 "the prompt \"{}\" has {} tokens, and train.seq_len = {max_length} leaves nothing of its answer to \
                  learn; make train.seq_len larger",
-                task::beginning(&texts[i].prompt),
-                encoded[i].prompt
+                task::beginning(&text.prompt),
+                tokenizer.sequence(&text.prompt, &text.completion, padding)?.1
             )));
         }
+        Ok(Self { padding, ..samples })
+    }
+
+    /// Each record is a sample, cut to `max_length` tokens. Those of which nothing is left to learn are left out.
+    ///
+    /// # Errors
+    /// A record that cannot be read or encoded, and records of which none is left.
+    pub fn records(
+        records: &mut Source,
+        encoder: Encoder,
+        max_length: usize,
+        tokenize: Tokenize,
+    ) -> Result<Self, DataError> {
+        Self::made(records, encoder, max_length, tokenize)?.learnable()
+    }
+
+    fn made(
+        records: &mut Source,
+        encoder: Encoder,
+        max_length: usize,
+        tokenize: Tokenize,
+    ) -> Result<Self, DataError> {
+        let padding = encoder.padding();
         let content = match tokenize {
-            // The lengths alone are kept: how large a batch can be follows from them.
-            Tokenize::EveryStep => Content::Texts {
-                lengths: encoded.iter().map(|text| text.tokens.len()).collect(),
-                texts,
-                tokenizer: Box::new(tokenizer.clone()),
-                end,
-            },
-            Tokenize::Once => {
-                let (tokens, places) = join(encoded);
-                Content::Tokens { tokens, places }
+            Tokenize::Once => Content::Stored(Arc::new(encode_all(records, &encoder, false)?)),
+            Tokenize::EveryStep => {
+                let records = records.collect::<Result<Vec<Record>, _>>()?;
+                // The lengths alone are kept: how large a batch can be follows from them.
+                let extent = |record: &Record| {
+                    let Encoded { tokens, last_label } = encoder.encode(record)?;
+                    Ok(Extent::new(tokens.len(), token::given(&tokens), last_label))
+                };
+                let extents = records.par_iter().map(extent).collect::<Result<_, DataError>>()?;
+                Content::Late { records, extents, encoder }
             }
         };
-        let (End::Token(padding) | End::Label(padding)) = end;
-        Ok(Self { content, padding, max_length })
+        Ok(Self { content, kept: None, padding, max_length })
+    }
+
+    /// The samples of tokens that were made before, as [`records`](Self::records).
+    ///
+    /// # Errors
+    /// When there is none with something to learn.
+    pub fn stored(store: Arc<Store>, padding: u32, max_length: usize) -> Result<Self, DataError> {
+        Self { content: Content::Stored(store), kept: None, padding, max_length }.learnable()
+    }
+
+    /// Without the samples of which nothing is left to learn.
+    fn learnable(mut self) -> Result<Self, DataError> {
+        let all = self.count();
+        let without: Vec<usize> = self.without().collect();
+        if without.len() == all {
+            return Err(DataError::new(match all {
+                0 => "the split has no samples: with samples = \"paragraphs\" a corpus needs lines of text"
+                    .into(),
+                _ => format!(
+                    "no sample of the split has something to learn in its first {} tokens (train.seq_len); make \
+                     train.seq_len larger, or look which tokens are learned",
+                    self.max_length
+                ),
+            }));
+        }
+        if !without.is_empty() {
+            let mut without = without.into_iter().peekable();
+            self.kept =
+                Some((0..all).filter(|i| without.next_if_eq(i).is_none()).map(|i| i as u32).collect());
+        }
+        Ok(self)
     }
 
     /// Prompts alone, whose last tokens predict their classes.
@@ -163,7 +226,7 @@ impl Samples {
         tokenizer: &Tokenizer,
         max_length: usize,
     ) -> Result<Self, DataError> {
-        let (mut tokens, mut places) = (Vec::new(), Vec::new());
+        let mut store = Store::new();
         for text in texts {
             let prompt = tokenizer.begin(&text.prompt)?;
             if prompt.len() > max_length {
@@ -174,11 +237,10 @@ impl Samples {
                 )));
             }
             let last_label = Some(text.completion.parse().expect("the completion is a class"));
-            tokens.extend(&prompt);
-            places.push(Place { end: tokens.len(), prompt: prompt.len(), last_label });
+            store.push(&Encoded { tokens: token::after(&prompt, prompt.len()), last_label });
         }
-        let content = Content::Tokens { tokens, places };
-        Ok(Self { content, padding: tokenizer.require_eos()?, max_length })
+        let padding = tokenizer.require_eos()?;
+        Ok(Self { content: Content::Stored(Arc::new(store)), kept: None, padding, max_length })
     }
 
     /// Texts joined, each a sequence that the end-of-text token ends, and cut into [`blocks`](Self::blocks).
@@ -186,12 +248,8 @@ impl Samples {
     /// # Errors
     /// As [`Samples::blocks`], and when the vocabulary cannot express a text.
     pub fn joined(texts: &[String], tokenizer: &Tokenizer, length: usize) -> Result<Self, DataError> {
-        let end = tokenizer.end_of_text()?;
-        let encoded: Vec<Vec<u32>> = texts
-            .par_iter()
-            .map(|text| tokenizer.sequence("", text, end).map(|(tokens, _)| tokens))
-            .collect::<Result<_, _>>()?;
-        Self::blocks(encoded.concat(), length)
+        let mut records = texts.iter().cloned().map(Record::Text).map(Ok);
+        Self::blocks(Arc::new(encode_all(&mut records, &Encoder::new(tokenizer, true), false)?), length)
     }
 
     /// Blocks of `length` tokens, one after the other. What is left over after the last whole block is
@@ -199,29 +257,59 @@ impl Samples {
     ///
     /// # Errors
     /// When there is not one whole block.
-    pub fn blocks(mut tokens: Vec<u32>, length: usize) -> Result<Self, DataError> {
-        if tokens.len() < length {
+    pub fn blocks(store: Arc<Store>, length: usize) -> Result<Self, DataError> {
+        let tokens = store.tokens().len();
+        if tokens < length {
             return Err(DataError::new(format!(
-                "the corpus has {} tokens, less than one sequence of {length}; make train.seq_len smaller \
-                 or the corpus larger",
-                tokens.len()
+                "the corpus has {tokens} tokens, less than one sequence of {length}; make train.seq_len smaller \
+                 or the corpus larger"
             )));
         }
-        let count = tokens.len() / length;
-        tokens.truncate(count * length);
-        let place = |block| Place { end: block * length, prompt: 0, last_label: None };
-        let places = (1..=count).map(place).collect();
         // No block is filled up.
-        Ok(Self { content: Content::Tokens { tokens, places }, padding: 0, max_length: length })
+        Ok(Self { content: Content::Blocks(store), kept: None, padding: 0, max_length: length })
     }
 
     /// Number of samples.
     #[expect(clippy::len_without_is_empty, reason = "there is at least one sample")]
     pub fn len(&self) -> usize {
+        self.kept.as_ref().map_or_else(|| self.count(), Vec::len)
+    }
+
+    /// With those that have nothing to learn.
+    fn count(&self) -> usize {
         match &self.content {
-            Content::Tokens { places, .. } => places.len(),
-            Content::Texts { texts, .. } => texts.len(),
+            Content::Blocks(store) => store.tokens().len() / self.max_length,
+            Content::Stored(store) => store.len(),
+            Content::Late { records, .. } => records.len(),
         }
+    }
+
+    /// Of a sample, those with nothing to learn counted.
+    fn extent(&self, index: usize) -> Extent {
+        match &self.content {
+            Content::Blocks(_) => Extent { length: self.max_length, least: 0 },
+            Content::Stored(store) => {
+                let (start, Place { end, given, last_label }) = store.place(index);
+                Extent::new(end - start, given, last_label)
+            }
+            Content::Late { extents, .. } => extents[index],
+        }
+    }
+
+    /// The samples with nothing to learn.
+    fn without(&self) -> impl Iterator<Item = usize> {
+        (0..self.count()).filter(|i| {
+            let Extent { length, least } = self.extent(*i);
+            least > length.min(self.max_length)
+        })
+    }
+
+    pub fn left_out(&self) -> LeftOut {
+        let (broken, duplicates) = match &self.content {
+            Content::Blocks(store) | Content::Stored(store) => (store.broken, store.duplicates),
+            Content::Late { .. } => (0, 0),
+        };
+        LeftOut { broken, duplicates, nothing_to_learn: (self.count() - self.len()) as u64 }
     }
 
     /// The token that fills up a batch: nothing is predicted at it, and no other token sees it.
@@ -231,14 +319,20 @@ impl Samples {
 
     /// The length of every sample in tokens, cut.
     pub fn lengths(&self) -> Vec<u32> {
-        let cut = |length: usize| length.min(self.max_length) as u32;
-        match &self.content {
-            Content::Tokens { places, .. } => {
-                let ends = || places.iter().map(|place| place.end);
-                std::iter::once(0).chain(ends()).zip(ends()).map(|(start, end)| cut(end - start)).collect()
-            }
-            Content::Texts { lengths, .. } => lengths.iter().map(|length| cut(*length)).collect(),
-        }
+        (0..self.len()).map(|i| self.length(i).min(self.max_length) as u32).collect()
+    }
+
+    /// The length of a sample in tokens, uncut.
+    ///
+    /// # Panics
+    /// When there is no such sample.
+    pub fn length(&self, index: usize) -> usize {
+        self.extent(self.place(index)).length
+    }
+
+    /// Among all, those with nothing to learn counted.
+    fn place(&self, index: usize) -> usize {
+        self.kept.as_ref().map_or(index, |kept| kept[index] as usize)
     }
 
     /// # Errors
@@ -247,52 +341,32 @@ impl Samples {
     /// # Panics
     /// When there is no such sample.
     pub fn get(&self, index: usize) -> Result<Sample<'_>, DataError> {
-        let (tokens, prompt, last_label, length): (Cow<[u32]>, usize, Option<u32>, usize) =
-            match &self.content {
-                Content::Tokens { tokens, places } => {
-                    let Place { end, prompt, last_label } = places[index];
-                    let start = if index == 0 { 0 } else { places[index - 1].end };
-                    let length = end - start;
-                    (Cow::from(&tokens[start..][..length.min(self.max_length)]), prompt, last_label, length)
-                }
-                Content::Texts { texts, tokenizer, end, .. } => {
-                    let Encoded { mut tokens, prompt, last_label } = encode(&texts[index], tokenizer, *end)?;
-                    let length = tokens.len();
-                    tokens.truncate(self.max_length);
-                    (tokens.into(), prompt, last_label, length)
-                }
-            };
-        let cut = length - tokens.len();
+        let index = self.place(index);
+        let (tokens, last_label): (Cow<[Token]>, Option<u32>) = match &self.content {
+            Content::Blocks(store) => {
+                (store.tokens()[index * self.max_length..][..self.max_length].into(), None)
+            }
+            Content::Stored(store) => {
+                let (start, place) = store.place(index);
+                (store.tokens()[start..place.end].into(), place.last_label)
+            }
+            Content::Late { records, encoder, .. } => {
+                let Encoded { tokens, last_label } = encoder.encode(&records[index])?;
+                (tokens.into(), last_label)
+            }
+        };
+        let cut = tokens.len().saturating_sub(self.max_length);
+        let left = tokens.len() - cut;
+        let tokens = match tokens {
+            Cow::Borrowed(tokens) => tokens[..left].into(),
+            Cow::Owned(mut tokens) => {
+                tokens.truncate(left);
+                tokens.into()
+            }
+        };
         // The last token of what is left is not that of the whole.
-        Ok(Sample { tokens, prompt, last_label: last_label.filter(|_| cut == 0), cut })
+        Ok(Sample { tokens, last_label: last_label.filter(|_| cut == 0), cut })
     }
-}
-
-/// A whole sample.
-struct Encoded {
-    tokens: Vec<u32>,
-    prompt: usize,
-    last_label: Option<u32>,
-}
-
-fn encode(text: &Prompted, tokenizer: &Tokenizer, end: End) -> Result<Encoded, DataError> {
-    let (End::Token(token) | End::Label(token)) = end;
-    let (mut tokens, prompt) = tokenizer.sequence(&text.prompt, &text.completion, token)?;
-    let last_label = match end {
-        End::Token(_) => None,
-        End::Label(_) => tokens.pop(),
-    };
-    Ok(Encoded { tokens, prompt, last_label })
-}
-
-/// The tokens of all samples, and where each one ends.
-fn join(samples: Vec<Encoded>) -> (Vec<u32>, Vec<Place>) {
-    let (mut tokens, mut places) = (Vec::new(), Vec::new());
-    for sample in samples {
-        tokens.extend(sample.tokens);
-        places.push(Place { end: tokens.len(), prompt: sample.prompt, last_label: sample.last_label });
-    }
-    (tokens, places)
 }
 
 #[cfg(test)]

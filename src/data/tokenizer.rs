@@ -3,8 +3,10 @@
 mod ends;
 mod sentencepiece;
 mod sequence;
+mod words;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -19,6 +21,7 @@ pub use ends::generation_ends;
 use ends::read_json;
 use sentencepiece::place_first_space;
 use sequence::added_by;
+use words::Words;
 
 /// Stands for a token that the vocabulary does not have.
 const UNKNOWN: &str = "\u{fffd}";
@@ -42,6 +45,8 @@ pub struct Tokenizer {
     ends: Vec<u32>,
     /// Rows of the model's embedding, where they are known.
     rows: Option<usize>,
+    /// `None` where a text's words do not have tokens of their own.
+    words: Option<Arc<Words>>,
 }
 
 impl Tokenizer {
@@ -71,7 +76,8 @@ impl Tokenizer {
         let [before, behind] = added_by(inner.get_post_processor())?;
         // It also trims the offsets of tokens, which find the end of a prompt.
         inner.with_post_processor(None::<PostProcessorWrapper>);
-        let mut tokenizer = Self { inner, before, behind, ends: Vec::new(), rows: None };
+        let words = Words::new(&inner).map(Arc::new);
+        let mut tokenizer = Self { inner, before, behind, ends: Vec::new(), rows: None, words };
         tokenizer.ends = tokenizer.ends_by(&folder)?;
         if tokenizer.ends.is_empty() {
             tokenizer.ends.extend(tokenizer.id(END_OF_TEXT));
@@ -116,8 +122,9 @@ impl Tokenizer {
         inner
             .train(&mut TrainerWrapper::from(trainer), documents.iter())
             .map_err(|e| DataError::new(format!("cannot train a tokenizer: {e}")))?;
+        let words = Words::new(&inner).map(Arc::new);
         let mut tokenizer =
-            Self { inner, before: Vec::new(), behind: Vec::new(), ends: Vec::new(), rows: None };
+            Self { inner, before: Vec::new(), behind: Vec::new(), ends: Vec::new(), rows: None, words };
         tokenizer.ends.extend(tokenizer.id(END_OF_TEXT));
         Ok(tokenizer)
     }
@@ -142,12 +149,43 @@ impl Tokenizer {
         self.inner.to_string(false).map_err(|e| DataError::new(format!("cannot write a tokenizer: {e}")))
     }
 
+    /// What decides the tokens of a text, and of a sequence.
+    ///
+    /// # Errors
+    /// As [`json`](Self::json).
+    pub fn identity(&self) -> Result<String, DataError> {
+        let Self { before, behind, ends, rows, .. } = self;
+        Ok(format!("{before:?} {behind:?} {ends:?} {rows:?} {}", self.json()?))
+    }
+
     /// The tokens of a text; none are added at its ends.
     ///
     /// # Errors
     /// When the vocabulary cannot express the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        self.within_rows(self.inner.encode_fast(text, false).map_err(unreadable)?.get_ids().to_vec())
+        let words = self.words.as_ref().and_then(|words| words.encode(&self.inner, text));
+        let ids = match words {
+            Some(places) => places.map(|places| places.into_iter().map(|(id, _)| id).collect()),
+            None => self.inner.encode_fast(text, false).map(|encoding| encoding.get_ids().to_vec()),
+        };
+        self.within_rows(ids.map_err(unreadable)?)
+    }
+
+    /// The tokens of a text as [`encode`](Self::encode), and the bytes that each stands for, from the first to the one behind
+    /// the last. Those of a letter that is several tokens are all of its bytes.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot express the text.
+    pub fn encode_offsets(&self, text: &str) -> Result<(Vec<u32>, Vec<(usize, usize)>), DataError> {
+        let words = self.words.as_ref().and_then(|words| words.encode(&self.inner, text));
+        let places = words.unwrap_or_else(|| words::whole(&self.inner, text)).map_err(unreadable)?;
+        let (ids, offsets) = places.into_iter().map(|(id, bytes)| (id, (bytes.start, bytes.end))).unzip();
+        Ok((self.within_rows(ids)?, offsets))
+    }
+
+    /// Whether a token was added to the vocabulary, as special ones are.
+    pub fn is_added(&self, id: u32) -> bool {
+        self.inner.get_added_tokens_decoder().contains_key(&id)
     }
 
     /// The same for a model whose embedding has so many rows. It may have more tokens than these; a text that needs one of
@@ -159,7 +197,13 @@ impl Tokenizer {
 
     /// Tokens, all of which the model has a row for.
     fn within_rows(&self, ids: Vec<u32>) -> Result<Vec<u32>, DataError> {
-        ids.iter().try_for_each(|id| self.within(*id)).map(|()| ids)
+        self.require_rows(&ids).map(|()| ids)
+    }
+
+    /// # Errors
+    /// The first token for which the model has no row.
+    pub fn require_rows(&self, ids: &[u32]) -> Result<(), DataError> {
+        ids.iter().try_for_each(|id| self.within(*id))
     }
 
     /// Whether the model has a row for a token.

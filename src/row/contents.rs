@@ -1,31 +1,20 @@
 //! [`Contents`]: checksums of the files that cells read, which identify a row together with its settings.
 
 use std::collections::HashMap;
-use std::fs::{self, Metadata};
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::common::checksums::Checksums;
 use crate::common::text::hex;
-use crate::common::{Bytes, cache, files};
 use crate::data::{Corpus, Data, Split, TextSource, Tokenizer, TokenizerSource};
 use crate::params::{WeightsFrom, hub, peft, weights};
 use crate::recipe::Cell;
 use crate::row::Inputs;
 
-/// Checksums of files from this size on are remembered between runs; smaller ones take no time.
-const REMEMBERED: u64 = 1 << 20;
-/// From this size on the user is notified: it takes seconds.
-const NOTIFIED: u64 = 1 << 30;
-
 /// Reads each file once, however many cells read it: a folder of weights has gigabytes.
 pub struct Contents<'a> {
-    notify: &'a dyn Fn(&str),
-    /// `None`: nothing is remembered.
-    folder: Option<PathBuf>,
+    checksums: Checksums<'a>,
     known: HashMap<Reads, Option<String>>,
 }
 
@@ -40,22 +29,10 @@ enum Reads {
     Task(PathBuf, Vec<PathBuf>),
 }
 
-/// A checksum, and what the file was like when it was made.
-#[derive(PartialEq, Serialize, Deserialize)]
-struct Remembered {
-    path: PathBuf,
-    bytes: u64,
-    /// Seconds and nanoseconds of the last change of its content, and of its content, name or rights. Whoever
-    /// sets the first back changes the second.
-    modified: [i64; 2],
-    changed: [i64; 2],
-    sha256: String,
-}
-
 impl<'a> Contents<'a> {
     /// `notify` is called for files that take long to read.
     pub fn new(notify: &'a dyn Fn(&str)) -> Self {
-        Self { notify, folder: cache::folder("contents"), known: HashMap::new() }
+        Self { checksums: Checksums::new(notify), known: HashMap::new() }
     }
 
     /// SHA-256 of what the cell reads, by dotted key. Files that cannot be read have none: the cell itself reports what is
@@ -78,64 +55,9 @@ impl<'a> Contents<'a> {
         for path in reads.files()? {
             // Which split a text belongs to, and in which order, follows from its name.
             hash.update(path.strip_prefix(reads.root()).unwrap_or(&path).to_string_lossy().as_bytes());
-            hash.update(self.file(&path).ok()?);
+            hash.update(self.checksums.of_file(&path).ok()?);
         }
         Some(hex(&hash.finalize()))
-    }
-
-    /// SHA-256 of a file, in hex digits.
-    fn file(&self, path: &Path) -> io::Result<String> {
-        let before = Remembered::new(path, &files::regular(path)?)?;
-        if let Some(sum) = self.recall(&before) {
-            return Ok(sum);
-        }
-        if before.bytes >= NOTIFIED {
-            let size = Bytes(before.bytes);
-            (self.notify)(&format!(
-                "reading {} ({size}) for its checksum, which is remembered",
-                path.display()
-            ));
-        }
-        let sum = files::sha256(path)?;
-        // A file that is being written has another content already.
-        if Remembered::new(path, &fs::metadata(path)?)? == before {
-            self.remember(Remembered { sha256: sum.clone(), ..before });
-        }
-        Ok(sum)
-    }
-
-    fn recall(&self, now: &Remembered) -> Option<String> {
-        let text = fs::read(self.folder.as_ref()?.join(now.name())).ok()?;
-        let then: Remembered = serde_json::from_slice(&text).ok()?;
-        let sha256 = then.sha256.clone();
-        (Remembered { sha256: String::new(), ..then } == *now).then_some(sha256)
-    }
-
-    /// A folder that cannot be written means that the next run reads the file again.
-    fn remember(&self, entry: Remembered) {
-        let Some(folder) = self.folder.as_ref().filter(|_| entry.bytes >= REMEMBERED) else { return };
-        if let Ok(text) = serde_json::to_vec(&entry) {
-            cache::keep(folder, &entry.name(), &text);
-        }
-    }
-}
-
-impl Remembered {
-    /// Without a checksum.
-    fn new(path: &Path, metadata: &Metadata) -> io::Result<Self> {
-        Ok(Self {
-            path: fs::canonicalize(path)?,
-            bytes: metadata.len(),
-            modified: [metadata.mtime(), metadata.mtime_nsec()],
-            changed: [metadata.ctime(), metadata.ctime_nsec()],
-            sha256: String::new(),
-        })
-    }
-
-    /// Of the entry's file: one for each path.
-    fn name(&self) -> String {
-        let path = Sha256::digest(self.path.to_string_lossy().as_bytes());
-        format!("{}.json", hex(&path[..16]))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Checksums follow the files that are read, and no others.
 
-use std::cell::RefCell;
-use std::fs::File;
+use std::fs;
 
 use super::*;
 use crate::recipe::{Recipe, Source};
@@ -93,35 +92,4 @@ fn a_missing_file_has_no_checksum_until_it_is_there() {
     assert!(!inputs(&cell).contains_key("data.tokenizer"));
     fs::write(&path, "there").unwrap();
     assert!(inputs(&cell).contains_key("data.tokenizer"));
-}
-
-/// With its memory in `folder`.
-fn remembering<'a>(folder: &Path, notices: &'a dyn Fn(&str)) -> Contents<'a> {
-    Contents { folder: Some(folder.join("memory")), ..Contents::new(notices) }
-}
-
-#[test]
-fn a_large_file_is_read_once_and_again_when_it_changes() {
-    let place = place();
-    let path = place.path().join("large");
-    let file = File::create(&path).unwrap();
-    file.set_len(NOTIFIED).unwrap();
-    let notices = RefCell::new(Vec::new());
-    let note = |text: &str| notices.borrow_mut().push(text.to_string());
-    // Not by reading, which takes long in a test.
-    let state = || Remembered::new(&path, &fs::metadata(&path).unwrap()).unwrap();
-    let sum = "of an earlier run".to_string();
-    remembering(place.path(), &note).remember(Remembered { sha256: sum.clone(), ..state() });
-    assert_eq!(remembering(place.path(), &note).file(&path).unwrap(), sum);
-    assert!(notices.borrow().is_empty());
-
-    file.set_len(REMEMBERED).unwrap();
-    let real = remembering(place.path(), &note).file(&path).unwrap();
-    assert!(real != sum && real == remembering(place.path(), &note).recall(&state()).unwrap());
-    // The same size, and its time of change set back. Some systems count in steps of a few milliseconds.
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    let modified = fs::metadata(&path).unwrap().modified().unwrap();
-    fs::write(&path, vec![1; REMEMBERED as usize]).unwrap();
-    File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
-    assert_ne!(remembering(place.path(), &note).file(&path).unwrap(), real);
 }

@@ -25,9 +25,9 @@ impl Tokenizer {
         let (tokens, given) = match prompt.len() {
             0 => (self.encode(completion)?, 0),
             length => {
-                let whole = self.inner.encode([prompt, completion].concat(), false).map_err(unreadable)?;
-                let given = whole.get_offsets().iter().take_while(|(_, end)| *end <= length).count();
-                (whole.get_ids().to_vec(), self.before.len() + given)
+                let (ids, offsets) = self.encode_offsets(&[prompt, completion].concat())?;
+                let given = offsets.iter().take_while(|(_, end)| *end <= length).count();
+                (ids, self.before.len() + given)
             }
         };
         let mut sequence = [&self.before[..], &tokens, &self.behind].concat();
