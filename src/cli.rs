@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::CheckArgs;
 use crate::commands::advise::AdviseArgs;
+use crate::commands::data::DataArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::memory::MemoryArgs;
 use crate::commands::profile::ProfileArgs;
@@ -51,6 +52,9 @@ pub enum Command {
         #[command(flatten)]
         checked: CheckArgs,
     },
+    /// Print what the cells train on, without training: files, samples, lengths, what is left out, and the first samples with
+    /// what is learned of them
+    Data(DataArgs),
     /// Print where the memory of each cell goes: formula and bytes of every part, and what was measured
     Memory(MemoryArgs),
     /// Print the fastest ways to train a recipe within so much memory, why others do not fit, and what runs the best; with --for

@@ -9,7 +9,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
 use runner::commands::{CheckArgs, fetch_from_hub, open_results, tell_of_models};
-use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
+use runner::commands::{advise, data, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::common::cache;
 use runner::common::refusal::{Refusal, unless_refused};
 use runner::common::streams::{self, tell};
@@ -49,6 +49,7 @@ fn execute(command: Command) -> Result<ExitCode> {
             let recipe = Recipe::load(&recipe, &settings.set, &target)?;
             plan::plan(&recipe, &target, &Vec::from_iter(0..recipe.cells.len()))
         }
+        Command::Data(args) => data::run(&args)?,
         Command::Memory(args) => {
             let target = args.checked.target.clone().unwrap_or_default();
             let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;

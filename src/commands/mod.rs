@@ -1,6 +1,7 @@
 //! What each command does; `main.rs` is the flow between them.
 
 pub mod advise;
+pub mod data;
 pub mod devices;
 pub mod generate;
 pub mod join;

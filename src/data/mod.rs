@@ -5,6 +5,7 @@
 //! A sampler says which make up a batch, a collator makes it and a loader has it ready in time.
 
 mod cache;
+pub mod chat;
 mod check;
 pub mod collate;
 pub mod corpus;
@@ -19,24 +20,27 @@ pub mod section;
 mod share;
 mod shared;
 mod split_names;
+pub mod statistics;
 pub mod task;
 pub mod tokenizer;
 mod trained;
 mod words;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use cache::Key;
+use chat::Chats;
 pub use check::Found;
 pub use collate::{Collated, Collator};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loader};
 pub use prompts::{Generate, Prompts};
 pub use reader::Reading;
-use record::Record;
+use record::Chat;
 pub use sampler::{
     Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
     SamplingPlan, Standard,
@@ -85,6 +89,10 @@ pub enum Part {
 pub struct TextDataset {
     pub corpus: Corpus,
     pub tokenizer: Tokenizer,
+    /// What makes tokens of chats.
+    chats: Arc<Chats>,
+    /// What else decides which records a split has.
+    reading: String,
     /// Whether the problems of a task have classes.
     classified: bool,
     pub train_split: Split,
@@ -101,7 +109,10 @@ impl Dataset {
     /// # Panics
     /// When the corpus is the task's and there is no task.
     pub fn open(data: &Data, task: Option<&Task>, seed: u64, vocab_size: usize) -> Result<Self, DataError> {
-        let Data::Text { corpus, reading, tokenizer: source, train_split, eval_split, .. } = data else {
+        let Data::Text {
+            corpus, reading, template, learn, tokenizer: source, train_split, eval_split, ..
+        } = data
+        else {
             return Ok(Self::Random { seed, vocab_size });
         };
         let (train_split, eval_split) = (*train_split, *eval_split);
@@ -121,6 +132,12 @@ impl Dataset {
             TokenizerSource::Train { vocab_size } => trained(&corpus.documents(train_split)?, *vocab_size)?,
             TokenizerSource::Path(path) => Tokenizer::load(path)?,
         };
+        let own = match source {
+            TokenizerSource::Train { .. } => None,
+            TokenizerSource::Path(path) => Some(path.clone()),
+        };
+        let chats = Arc::new(Chats::new(own, template.clone(), *learn));
+        let reading = format!("{reading:?} {seed}");
         // That of a folder may have tokens which no text has, and for which its model has no rows.
         if matches!(source, TokenizerSource::Train { .. }) && tokenizer.vocab_size() > vocab_size {
             return Err(DataError::new(format!(
@@ -130,7 +147,15 @@ impl Dataset {
             )));
         }
         let tokenizer = tokenizer.of_rows(vocab_size);
-        Ok(Self::Text(Box::new(TextDataset { corpus, tokenizer, classified, train_split, eval_split })))
+        Ok(Self::Text(Box::new(TextDataset {
+            corpus,
+            tokenizer,
+            chats,
+            reading,
+            classified,
+            train_split,
+            eval_split,
+        })))
     }
 
     /// What the sampler draws from, of at most `max_length` tokens each.
@@ -167,7 +192,9 @@ impl TextDataset {
     fn samples(&self, split: Split, config: &SamplerConfig, max_length: usize) -> Result<Samples, DataError> {
         let joins = !config.sampler.keeps_samples();
         let unit = if joins { SampleUnit::Documents } else { config.samples };
-        let encoder = Encoder::new(&self.tokenizer, joins);
+        let chats = Arc::clone(&self.chats);
+        let encode = move |chat: &Chat, tokenizer: &Tokenizer| chats.encode(chat, tokenizer);
+        let encoder = Encoder::new(&self.tokenizer, joins).with_chats(Arc::new(encode));
         if config.tokenize == Tokenize::EveryStep {
             return Samples::records(&mut *self.records(split, unit)?, encoder, max_length, config.tokenize);
         }
@@ -183,11 +210,7 @@ impl TextDataset {
     }
 
     fn records(&self, split: Split, unit: SampleUnit) -> Result<Box<Source<'static>>, DataError> {
-        let texts = match unit {
-            SampleUnit::Documents => self.corpus.documents(split)?,
-            SampleUnit::Paragraphs => self.corpus.paragraphs(split)?,
-        };
-        Ok(Box::new(texts.into_iter().map(|text| Ok(Record::Text(text)))))
+        Ok(Box::new(self.corpus.records(split, unit)?))
     }
 
     /// Of the tokens of a split; `None` where it cannot be known without making them.
@@ -197,7 +220,10 @@ impl TextDataset {
             .with("split", split.into_str())
             .with("records", format!("{unit:?} {joins}"));
         Ok(match &self.corpus {
-            Corpus::Files { root, .. } => key.with_files(root, &self.corpus.files(&[split])),
+            Corpus::Files(_) => {
+                let key = key.with("reading", &self.reading).with("chats", self.chats.identity());
+                key.with_files(Path::new(""), &self.corpus.files(&[split]))
+            }
             // Its text is that of the program.
             Corpus::Generated { seed, bytes } => {
                 Some(key.with("generated", format!("{seed} {bytes} {}", env!("RUNNER_BUILD"))))

@@ -18,7 +18,7 @@ use crate::common::text::printable;
 use crate::params::hub::{self, Needs};
 use crate::params::weights::found;
 pub use ends::generation_ends;
-use ends::read_json;
+pub(super) use ends::read_json;
 use sentencepiece::place_first_space;
 use sequence::added_by;
 use words::Words;
@@ -185,7 +185,7 @@ impl Tokenizer {
 
     /// Whether a token was added to the vocabulary, as special ones are.
     pub fn is_added(&self, id: u32) -> bool {
-        self.inner.get_added_tokens_decoder().contains_key(&id)
+        self.inner.get_added_vocabulary().get_added_tokens_decoder().contains_key(&id)
     }
 
     /// The same for a model whose embedding has so many rows. It may have more tokens than these; a text that needs one of

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Samples;
+use super::{Samples, Texts};
 use crate::common::text::percent;
 
 /// The size of a batch.
@@ -66,6 +66,9 @@ pub struct Loading {
     /// Rows and their tokens of the largest batch that the sampler makes of this text; warm-up trained on it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub largest_batch: Option<[usize; 2]>,
+    /// The samples that the sampler draws from; rows of earlier versions do not have them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub texts: Option<Texts>,
 }
 
 impl Loading {
@@ -83,6 +86,7 @@ impl Loading {
             cut_tokens: sum(|c| c.cut),
             stall: Samples::new(loads.iter().map(|load| load.stall).collect()),
             largest_batch: None,
+            texts: None,
         }
     }
 

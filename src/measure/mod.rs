@@ -15,6 +15,7 @@ pub mod process;
 mod rank;
 mod samples;
 mod scaler;
+mod texts;
 pub mod trace;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ pub use process::ProcessMemory;
 pub use rank::{RankRecord, Span, StageTime, largest_memory};
 pub use samples::Samples;
 pub use scaler::ScalerRecord;
+pub use texts::{Piece, QUANTILES, Texts, spread};
 
 use crate::keys::flatten;
 

@@ -210,7 +210,8 @@ impl<'r, N: Build> Run<'r, N> {
     pub fn loading(&self, run_seconds: f64) -> (Loading, f64) {
         let feed = self.training.feed();
         let loads: &[Load] = &feed.loads()[..self.steps];
-        let loading = Loading { largest_batch: feed.largest(), ..Loading::new(run_seconds, loads) };
+        let (largest_batch, texts) = (feed.largest(), feed.texts());
+        let loading = Loading { largest_batch, texts, ..Loading::new(run_seconds, loads) };
         (loading, loads.iter().map(|load| load.counts.squares as f64).sum())
     }
 }

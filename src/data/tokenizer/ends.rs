@@ -43,7 +43,7 @@ pub fn generation_ends(folder: &Path) -> Result<Vec<u32>, DataError> {
 }
 
 /// A file's JSON; null where there is no file.
-pub(super) fn read_json(path: &Path) -> Result<Value, DataError> {
+pub(in crate::data) fn read_json(path: &Path) -> Result<Value, DataError> {
     if !path.exists() {
         return Ok(Value::Null);
     }

@@ -219,11 +219,7 @@ fn the_tokenizers_of_published_families_have_words() {
         assert_eq!(tokenizer.words.is_some(), has_words, "{name}");
         let expected = read_json(&folder.join(name).join("expected.json")).unwrap();
         for text in expected.as_array().unwrap().iter().map(|text| text["text"].as_str().unwrap()) {
-            assert_eq!(
-                offsets(&tokenizer, text),
-                whole(&tokenizer.inner, text).unwrap(),
-                "{name}"
-            );
+            assert_eq!(offsets(&tokenizer, text), whole(&tokenizer.inner, text).unwrap(), "{name}");
         }
     }
 }

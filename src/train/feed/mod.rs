@@ -10,7 +10,7 @@ pub use tokens::TokenFeed;
 
 use crate::data::task::Exam;
 use crate::data::{Position, Prompts, Tokenizer};
-use crate::measure::Load;
+use crate::measure::{Load, Texts};
 
 /// Makes each batch when it is asked for: those of a test set would take memory together.
 pub type BatchIterator<'a, Batch> = Box<dyn Iterator<Item = Batch> + 'a>;
@@ -38,6 +38,11 @@ pub trait Feed<Batch> {
 
     /// Rows, and tokens of a row, of the largest micro-batch; `None` if batches have no tokens.
     fn largest(&self) -> Option<[usize; 2]> {
+        None
+    }
+
+    /// The samples that are trained on, as the model reads them; `None` if they are no texts.
+    fn texts(&self) -> Option<Texts> {
         None
     }
 

@@ -7,13 +7,14 @@ use super::{BatchIterator, Feed};
 use crate::common::DeviceId;
 use crate::common::refusal::refuse;
 use crate::data::corpus::Corpus;
+use crate::data::statistics::texts;
 use crate::data::task::Exam;
 use crate::data::{
     Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Prompts, Sampler,
     SamplerConfig, Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
 };
 use crate::device::Staging;
-use crate::measure::Load;
+use crate::measure::{Load, Texts};
 use crate::model::language::LmBatch;
 use crate::recipe::Cell;
 
@@ -218,6 +219,12 @@ impl Feed<LmBatch> for TokenFeed {
             true => [plan.batch_size, plan.max_length],
             false => [samples.len(), plan.width(&samples)],
         })
+    }
+
+    fn texts(&self) -> Option<Texts> {
+        let Batches { plan, collator } = &self.train;
+        let made = texts(&collator.samples, self.tokenizer.as_ref()?, plan.max_length);
+        Some(made.unwrap_or_else(|e| refuse(e)))
     }
 
     fn of_epochs(&self, epochs: usize) -> Option<usize> {
