@@ -82,6 +82,14 @@ impl Corpus {
         }
     }
 
+    /// All files, each with the split that its name speaks of.
+    pub fn named(&self) -> &[(Split, PathBuf)] {
+        match self {
+            Self::Generated { .. } | Self::Task(_) => &[],
+            Self::Files(files) => &files.files,
+        }
+    }
+
     /// The records of a split, as they are read. `unit`: whether those of text are its documents or its paragraphs: the lines
     /// of a text, without the headings of WikiText. Any other record is whole.
     ///
@@ -99,7 +107,8 @@ impl Corpus {
                 Ok(Records::in_memory(texts.into_iter().map(Record::Text)))
             }
             Self::Task(problems) => {
-                Ok(Records::in_memory(problems.of(split).iter().cloned().map(Record::Pair)))
+                let duplicates = if split == Split::Train { problems.duplicates } else { 0 };
+                Ok(Records::in_memory(problems.records(split)).having_left_out(duplicates))
             }
             Self::Files(files) => files.records(split, unit),
         }

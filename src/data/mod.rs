@@ -178,10 +178,9 @@ impl Dataset {
         };
         if let Corpus::Task(problems) = &text.corpus {
             if text.classified {
-                return Samples::classified(problems.of(split), &text.tokenizer, max_length);
+                return Samples::classified(&problems.texts(split), &text.tokenizer, max_length);
             }
-            let problems = problems.of(split).to_vec();
-            return Samples::prompted(problems, &text.tokenizer, max_length, config.tokenize);
+            return Samples::prompted(problems.texts(split), &text.tokenizer, max_length, config.tokenize);
         }
         text.samples(split, config, max_length)
     }

@@ -18,7 +18,7 @@ pub struct Answers {
     /// Generated tokens, and the seconds that generation took, prompts included.
     pub tokens: u64,
     pub seconds: f64,
-    /// The first right ones and the first wrong ones.
+    /// The first right ones and the first wrong ones; of choices those of the smallest margin.
     pub samples: Vec<Answer>,
 }
 
@@ -26,10 +26,13 @@ pub struct Answers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub question: String,
-    /// The worked answer that comes with the question.
+    /// The worked answer that comes with the question, or all answers that are right.
     pub expected: String,
     pub given: String,
     pub right: bool,
+    /// Of a choice: nats a character by which the right one is more likely than the most likely other.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub margin: Option<f64>,
 }
 
 /// What a model wrote after a prompt.
@@ -52,7 +55,7 @@ impl Answers {
         wilson(self.accuracy(), self.questions)
     }
 
-    /// `None` where answers are classes.
+    /// `None` where answers are classes or choices.
     pub fn tokens_per_second(&self) -> Option<f64> {
         (self.tokens > 0).then(|| self.tokens as f64 / self.seconds)
     }

@@ -6,7 +6,7 @@ use burn::tensor::DType;
 use super::*;
 use crate::common::{Compute, DeviceId};
 use crate::device::drawing;
-use crate::model::language::Computation;
+use crate::model::language::{Computation, LmBatch};
 use crate::model::{Model, Parts};
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
@@ -107,6 +107,34 @@ fn a_cache_and_padding_change_no_logit() {
     cached_logits_are_those_of_whole_sequences(GPTJ);
     cached_logits_are_those_of_whole_sequences(LLAMA);
     cached_logits_are_those_of_whole_sequences(QWEN2);
+}
+
+/// The losses of rows that are filled up are −log softmax, in float64, of the logits of each prefix alone.
+#[test]
+fn token_losses_are_those_of_each_sequence_alone() {
+    let device = Device::flex();
+    for model in [GPT2, QWEN2, OTHERS[0]] {
+        let network = network(model);
+        let rows = [[5u32, 17, 100, 9, 33, 2], [4, 8, 15, 0, 0, 0]];
+        // Of the first row the last three tokens are predicted, of the second the third.
+        let labels = [[-100, -100, 9, 33, 2, -100], [-100, 15, -100, -100, -100, -100]];
+        let labels_of = integers(labels.concat(), &device);
+        let batch =
+            LmBatch { tokens: Tokens::new(&rows.concat(), 2, &device), labels: labels_of, total: 4.0 };
+        let losses = network.token_losses(&batch);
+        for (place, loss) in losses.iter().enumerate() {
+            let (row, column) = (place / 6, place % 6);
+            let expected = match usize::try_from(labels[row][column]) {
+                Err(_) => 0.0,
+                Ok(label) => {
+                    let logits = last_logits(&network, &Tokens::new(&rows[row][..=column], 1, &device), None);
+                    let sum: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+                    sum.ln() - f64::from(logits[label])
+                }
+            };
+            assert!((f64::from(*loss) - expected).abs() < 1e-5, "{model}: {place}: {loss} {expected}");
+        }
+    }
 }
 
 /// Whole sequences and the tokens after them, with blocks wherever they live.

@@ -8,6 +8,9 @@ use crate::measure::{Answer, Answers, wilson};
 /// Cells of which samples are shown.
 const SAMPLED: usize = 2;
 
+/// Wrong answers that are shown of each.
+const WRONG: usize = 3;
+
 /// Answers to one test set, before training and after it.
 pub struct Asked<'a> {
     pub set: &'a str,
@@ -84,9 +87,9 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
         let after = if before.is_some() { ", after training" } else { "" };
         let when = before.map(|_| ", before training").into_iter().chain([after]);
         for (answers, when) in samples.into_iter().zip(when) {
-            for (right, what) in [(true, "right"), (false, "wrong")] {
-                let sample = answers.samples.iter().find(|sample| sample.right == right);
-                out.extend(sample.into_iter().flat_map(|sample| {
+            for (right, what, most) in [(true, "right", 1), (false, "wrong", WRONG)] {
+                let samples = answers.samples.iter().filter(|sample| sample.right == right).take(most);
+                out.extend(samples.flat_map(|sample| {
                     let heading = format!("{name}{when}: a {what} answer.");
                     [Element::paragraph(heading), Element::Code { text: written(sample) }]
                 }));
@@ -97,9 +100,13 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
 }
 
 /// The question with its answer, and the expected one where that is wrong.
-fn written(Answer { question, expected, given, right }: &Answer) -> String {
+fn written(Answer { question, expected, given, right, margin }: &Answer) -> String {
     let given = printable(&format!("{question}{given}"));
-    if *right { given } else { format!("{given}\n\nexpected: {}", expected.trim_start()) }
+    if *right {
+        return given;
+    }
+    let margin = margin.map(|margin| format!("\nmargin: {margin:.3} nats a character")).unwrap_or_default();
+    format!("{given}\n\nexpected: {}{margin}", expected.trim_start())
 }
 
 fn table(comparison: &Comparison) -> Option<Table> {
@@ -125,6 +132,7 @@ mod tests {
             expected: "#### 4".into(),
             given: given.into(),
             right,
+            margin: None,
         };
         // None was right before.
         let samples = [sample(true, "so #### 4"), sample(false, "\u{14}#### 5")];

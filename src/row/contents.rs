@@ -81,9 +81,9 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
             all.push(("data.tokenizer", Reads::Tokenizer(hub::local(path))));
         }
     }
-    let files = cell.task.as_ref().map_or(Vec::new(), |task| task.kind.files());
-    if let Some(folder) = files.first().and_then(|file| file.parent()) {
-        all.push(("task.path", Reads::Task(folder.to_path_buf(), files.clone())));
+    let kind = cell.task.as_ref().map(|task| &task.kind);
+    if let Some((kind, path)) = kind.and_then(|kind| Some((kind, kind.path()?))) {
+        all.push(("task.path", Reads::Task(path, kind.files())));
     }
     all
 }

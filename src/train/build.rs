@@ -2,9 +2,10 @@
 
 use burn::tensor::{Device, Tensor};
 
-use super::feed::{Feed, Problems, TokenFeed};
+use super::feed::{Feed, Problems, TokenFeed, on_device};
+use crate::common::DeviceId;
 use crate::common::refusal::refuse;
-use crate::data::Share;
+use crate::data::{Collated, Share};
 use crate::device::{dtype, integers};
 use crate::model::generate::{NotNumbers, Request, generate};
 use crate::model::language::{Computation, Decoder, LmBatch};
@@ -38,6 +39,11 @@ pub trait Build: Network {
         _device: &Device,
     ) -> Result<Vec<Vec<u32>>, NotNumbers> {
         unreachable!("checked: a language model answers")
+    }
+
+    /// The loss in nats of each token of a batch, as [`Decoder::token_losses`].
+    fn token_losses(&self, _batch: Collated, _device: DeviceId) -> Vec<f32> {
+        unreachable!("checked: a language model chooses")
     }
 }
 
@@ -84,6 +90,10 @@ impl Build for Decoder {
         device: &Device,
     ) -> Result<Vec<Vec<u32>>, NotNumbers> {
         generate(self, prompts, request, stops, device)
+    }
+
+    fn token_losses(&self, batch: Collated, device: DeviceId) -> Vec<f32> {
+        Decoder::token_losses(self, &on_device(batch, device))
     }
 }
 

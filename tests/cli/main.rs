@@ -1,5 +1,6 @@
 //! End to end: everything a user does, through the binary.
 
+mod answers;
 mod bad_input;
 mod checkpoint;
 mod cluster;

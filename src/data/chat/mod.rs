@@ -80,6 +80,15 @@ pub fn encode(
     Ok(Tokens { ids, learned })
 }
 
+/// The text of a chat up to where the assistant's next turn is written.
+///
+/// # Errors
+/// Turns of which no text can be made, and what the template raises.
+pub fn opening(chat: &Chat, template: &Template) -> Result<String, DataError> {
+    let text = Messages::new(chat).and_then(|messages| template.render(&messages, true));
+    text.map_err(|e| DataError::new(format!("the chat {}: {e}", beginning(chat))))
+}
+
 /// For each token whether it has a character of one of the spans. Both are in the order of the text.
 fn overlapping(tokens: &[(usize, usize)], spans: &[Range<usize>]) -> Vec<bool> {
     let mut spans = spans.iter().filter(|span| !span.is_empty()).peekable();

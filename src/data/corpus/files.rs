@@ -19,7 +19,7 @@ const MOST_NAMED: usize = 8;
 pub struct Files {
     root: PathBuf,
     /// In the order of their paths.
-    files: Vec<(Split, PathBuf)>,
+    pub(super) files: Vec<(Split, PathBuf)>,
     reading: Reading,
     /// With a held-out share: which split's files it divides, which split it makes, and the seed.
     divided: Option<(Split, Split, u64)>,

@@ -3,9 +3,13 @@
 
 use rand::seq::IndexedRandom;
 
-use super::answer::{Answer, MARK, answered, expected};
-use super::{Problems, Task};
-use crate::data::{DataError, Prompted, Split, Tokenizer, random_stream};
+use super::answer::MARK;
+use super::asking::Asking;
+use super::likelihood::Choice;
+use super::scoring::Scoring;
+use super::{Problem, Problems, Task};
+use crate::data::chat::Template;
+use crate::data::{DataError, Split, Tokenizer, random_stream};
 
 /// Of the random numbers of a seed, those that choose examples.
 const EXAMPLES: u64 = 1 << 32;
@@ -15,7 +19,9 @@ const TAIL: usize = 32;
 /// See the module.
 pub struct Exam {
     pub tokenizer: Tokenizer,
-    next: &'static str,
+    /// What the next prompt begins with; `None` in a chat, where a token ends each turn.
+    next: Option<String>,
+    scoring: Scoring,
     /// Tokens of an answer, at most.
     pub max_new_tokens: usize,
     /// Questions that are answered together.
@@ -32,15 +38,18 @@ pub struct Questions {
 pub struct Question {
     /// The question as the model reads it, without the examples.
     pub text: String,
-    /// The worked answer.
+    /// What is learned, or all answers that are right.
     pub answer: String,
     /// With the examples, in tokens.
     pub prompt: Vec<u32>,
-    expected: Option<Answer>,
+    /// Empty where the model writes its answer.
+    pub choices: Vec<Choice>,
+    /// Each of them is right.
+    answers: Vec<String>,
 }
 
 impl Exam {
-    /// `context`: tokens of a prompt and its answer, at most.
+    /// `template`: of the chats where questions are turns of one; `context`: tokens of a prompt and its answer, at most.
     ///
     /// # Errors
     /// A tokenizer without an end token, fewer problems than examples, and a prompt that with its answer is longer
@@ -48,43 +57,27 @@ impl Exam {
     pub fn new(
         task: &Task,
         problems: &Problems,
-        tokenizer: &Tokenizer,
+        (tokenizer, template): (&Tokenizer, Option<&Template>),
         seed: u64,
         context: usize,
     ) -> Result<Self, DataError> {
         let Task { examples, max_new_tokens, batch_size, .. } = *task;
         let mut rng = random_stream(seed, EXAMPLES);
-        let chosen: Vec<&Prompted> = problems.train.choose_multiple(&mut rng, examples).collect();
+        let chosen: Vec<&Problem> = problems.train.choose_multiple(&mut rng, examples).collect();
         if chosen.len() < examples {
             return Err(DataError::new(format!(
                 "task.examples = {examples} asks for more than the {} problems of the training split; make it smaller",
                 chosen.len()
             )));
         }
-        let before: String = chosen
-            .iter()
-            .map(|Prompted { prompt, completion }| format!("{prompt}{completion}\n\n"))
-            .collect();
-        let question = |problem: &Prompted| {
-            let prompt = tokenizer.begin(&format!("{before}{}", problem.prompt))?;
-            if prompt.len() + max_new_tokens > context {
-                return Err(DataError::new(format!(
-                    "the prompt of \"{}\" has {} tokens with its {examples} examples, and task.max_new_tokens = \
-                     {max_new_tokens} more do not fit: the model has {context} positions; make task.examples or \
-                     task.max_new_tokens smaller",
-                    beginning(&problem.prompt),
-                    prompt.len()
-                )));
-            }
-            Ok(Question {
-                text: problem.prompt.clone(),
-                answer: problem.completion.clone(),
-                prompt,
-                expected: expected(&problem.completion).ok(),
-            })
+        let asking = Asking { tokenizer, template, examples: chosen };
+        let question = |problem: &Problem| {
+            let question = Question::new(problem, &asking)?;
+            let new = if question.choices.is_empty() { max_new_tokens } else { 0 };
+            question.check(new, examples, context).map(|()| question)
         };
         let asked = task.evaluate_generation.unwrap_or_default();
-        let set = |name, problems: &[Prompted]| {
+        let set = |name, problems: &[Problem]| {
             let questions = problems.iter().take(asked).map(question).collect::<Result<_, _>>()?;
             Ok(Questions { name, questions })
         };
@@ -94,11 +87,17 @@ impl Exam {
         tokenizer.require_eos()?;
         Ok(Self {
             tokenizer: tokenizer.clone(),
-            next: task.kind.next().expect("checked: the task has numbers as answers"),
+            next: task.kind.next().filter(|_| template.is_none()),
+            scoring: task.kind.scoring(),
             max_new_tokens,
             batch_size,
             sets: sets.collect::<Result<_, DataError>>()?,
         })
+    }
+
+    /// Whether a model that writes or chooses this is right.
+    pub fn is_right(&self, question: &Question, given: &str) -> bool {
+        self.scoring.is_right(&question.answers, given)
     }
 
     /// Whether an answer stops at its last token without an end token: a line with its number is whole, or the next prompt
@@ -107,7 +106,8 @@ impl Exam {
         // Every sequence is asked after every token, and most tokens end neither a line nor what the next prompt begins with.
         let last = &answer[answer.len().saturating_sub(1)..];
         let text = self.tokenizer.decode(last);
-        if !text.contains(['\n', self.next.chars().last().unwrap_or('\n')]) {
+        let next = self.next.as_ref().and_then(|next| next.chars().last());
+        if !text.contains(['\n', next.unwrap_or('\n')]) {
             return false;
         }
         let tail = &answer[answer.len().saturating_sub(TAIL)..];
@@ -124,21 +124,51 @@ impl Exam {
 
     /// Bytes up to where an answer stops.
     fn length(&self, text: &str) -> usize {
-        let line = text.find(MARK).and_then(|mark| {
+        let mark = text.find(MARK).filter(|_| self.scoring == Scoring::Number);
+        let line = mark.and_then(|mark| {
             let number = mark + MARK.len();
             let start = number + text[number..].len() - text[number..].trim_start().len();
             Some(start + text[start..].find('\n')?)
         });
-        let next = text.find(self.next);
+        let next = self.next.as_ref().and_then(|next| text.find(next));
         line.into_iter().chain(next).min().unwrap_or(text.len())
     }
 }
 
 impl Question {
-    /// Whether a text comes to the answer's number.
-    pub fn is_right(&self, text: &str) -> bool {
-        let given = answered(text);
-        self.expected.as_ref().zip(given).is_some_and(|(expected, given)| expected.equals(&given))
+    fn new(problem: &Problem, asking: &Asking) -> Result<Self, DataError> {
+        let Problem { text, answers, .. } = problem;
+        let prompt = asking.text(problem)?;
+        Ok(Self {
+            text: if asking.template.is_some() {
+                format!("{}\n\n", text.prompt)
+            } else {
+                text.prompt.clone()
+            },
+            answer: if answers.len() > 1 { answers.join("\nor: ") } else { text.completion.clone() },
+            choices: Choice::all(problem, &prompt, asking)?,
+            prompt: asking.begin(&prompt)?,
+            answers: answers.clone(),
+        })
+    }
+
+    /// Refuses a prompt that does not fit with `new` tokens.
+    fn check(&self, new: usize, examples: usize, context: usize) -> Result<(), DataError> {
+        let longest =
+            self.choices.iter().map(Choice::tokens).chain([self.prompt.len() + new]).max().unwrap_or(0);
+        if longest <= context {
+            return Ok(());
+        }
+        let (answer, smaller) = match new {
+            0 => ("its longest choice does".into(), "task.examples"),
+            _ => (format!("task.max_new_tokens = {new} more do"), "task.examples or task.max_new_tokens"),
+        };
+        Err(DataError::new(format!(
+            "the prompt of \"{}\" has {} tokens with its {examples} examples, and {answer} not fit: the model has {context} \
+             positions; make {smaller} smaller",
+            beginning(&self.text),
+            self.prompt.len(),
+        )))
     }
 }
 
@@ -152,6 +182,7 @@ pub fn beginning(text: &str) -> String {
 mod tests {
     use super::super::{LastLine, Sums, TaskKind};
     use super::*;
+    use crate::data::Prompted;
 
     fn task(examples: usize) -> Task {
         let kind = TaskKind::Sums(Sums { digits: 2, last_line: LastLine::Sum });
@@ -161,7 +192,7 @@ mod tests {
     fn exam(examples: usize, context: usize) -> Result<Exam, DataError> {
         let task = task(examples);
         let tokenizer = Tokenizer::train(&[], 257).unwrap();
-        Exam::new(&task, &task.kind.problems(7).unwrap(), &tokenizer, 7, context)
+        Exam::new(&task, &task.kind.problems(7).unwrap(), (&tokenizer, None), 7, context)
     }
 
     #[test]
@@ -176,11 +207,9 @@ mod tests {
             let parts: Vec<&str> = text.split("\n\n").collect();
             assert_eq!((parts.len(), parts[3]), (4, question.text.as_str()));
             for part in &parts[..3] {
-                assert!(
-                    train
-                        .iter()
-                        .any(|Prompted { prompt, completion }| format!("{prompt}{completion}") == *part)
-                );
+                assert!(train.iter().any(|Problem { text: Prompted { prompt, completion }, .. }| {
+                    format!("{prompt}{completion}") == *part
+                }));
             }
             examples.push(parts[..3].join("\n\n"));
         }
@@ -204,9 +233,8 @@ mod tests {
             assert_eq!(exam.text(&[], &[ids(text), exam.tokenizer.ends().to_vec()].concat()), text);
         }
         let question = &exam.sets[0].questions[0];
-        assert!(
-            question.is_right(&question.answer) && !question.is_right("#### 5") && !question.is_right("")
-        );
+        let is_right = |given: &str| exam.is_right(question, given);
+        assert!(is_right(&question.answer) && !is_right("#### 5") && !is_right(""));
     }
 
     #[test]

@@ -3,12 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
-
 use super::answer::expected;
-use super::{Method, Problems};
+use super::{Method, Problem, Problems};
 use crate::data::reader::{Wanted, rows};
 use crate::data::{DataError, Prompted};
 use crate::keys::section::section;
@@ -18,8 +14,6 @@ use crate::keys::{Key, Section};
 /// The files of the data set.
 const TRAIN: &str = "train.jsonl";
 const TEST: &str = "test.jsonl";
-/// One in so many problems of the training file is for validation, and one for testing: 90/5/5.
-const PARTS: usize = 20;
 
 section! {
     /// Word problems of grade-school arithmetic; the seed splits train.jsonl 90/5/5, and test.jsonl is a test set of
@@ -34,36 +28,32 @@ section! {
 impl Method for Gsm8k {
     fn problems(&self, seed: u64) -> Result<Problems, DataError> {
         let [file, published] = [TRAIN, TEST].map(|name| self.path.join(name));
-        let mut train = read(&file)?;
-        let part = train.len() / PARTS;
-        if part == 0 {
-            return Err(DataError::new(format!(
-                "{} has {} problems; a split in 90/5/5 needs {PARTS}",
-                file.display(),
-                train.len()
-            )));
-        }
-        train.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-        let test = train.split_off(train.len() - part);
-        let valid = train.split_off(train.len() - part);
+        let all = Problems { train: read(&file)?, ..Problems::default() };
+        let mut problems =
+            all.hold_out(seed).map_err(|e| DataError::new(format!("{} has {e}", file.display())))?;
         let held_out = read(&published)?;
         if held_out.is_empty() {
             return Err(DataError::new(format!("{} has no problems", published.display())));
         }
-        Ok(Problems { train, valid, test, published: Some((TEST, held_out)) })
+        problems.published = Some((TEST, held_out));
+        Ok(problems)
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        Some(self.path.clone())
     }
 
     fn files(&self) -> Vec<PathBuf> {
         [TRAIN, TEST].map(|name| self.path.join(name)).to_vec()
     }
 
-    fn next(&self) -> Option<&'static str> {
-        Some("\nQuestion:")
+    fn next(&self) -> Option<String> {
+        Some("\nQuestion:".into())
     }
 }
 
 /// The problems of a file, one a line.
-fn read(path: &Path) -> Result<Vec<Prompted>, DataError> {
+fn read(path: &Path) -> Result<Vec<Problem>, DataError> {
     if !path.exists() {
         let path = path.display();
         return Err(DataError::new(format!(
@@ -77,10 +67,10 @@ fn read(path: &Path) -> Result<Vec<Prompted>, DataError> {
             return Err("a problem is {\"question\": …, \"answer\": …}, both of them strings".into());
         };
         expected(answer)?;
-        Ok(Prompted {
+        Ok(Problem::new(Prompted {
             prompt: format!("Question: {}\nAnswer:", question.trim()),
             completion: format!(" {}", answer.trim()),
-        })
+        }))
     })
 }
 
@@ -104,10 +94,10 @@ mod tests {
         assert_eq!(fixture().problems(1).unwrap(), problems);
         other.train.extend(other.valid.into_iter().chain(other.test));
         for problems in [&mut all, &mut other.train] {
-            problems.sort_by(|a, b| a.prompt.cmp(&b.prompt));
+            problems.sort_by(|a, b| a.text.prompt.cmp(&b.text.prompt));
         }
         assert_eq!(all, other.train, "every problem is in one part");
-        let problem = &published[0];
+        let problem = &published[0].text;
         assert!(problem.prompt.starts_with("Question: ") && problem.prompt.ends_with("?\nAnswer:"));
         assert!(problem.completion.starts_with(' ') && expected(&problem.completion).is_ok());
     }

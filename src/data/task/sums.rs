@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Method, Problems};
+use super::{Method, Problem, Problems};
 use crate::data::{DataError, Prompted, Split};
 use crate::keys::key::DefaultValue::{Whole, Word};
 use crate::keys::section::section;
@@ -50,18 +50,18 @@ impl Method for Sums {
         let of = |split: Split| {
             let most = if split == Split::Train { MOST } else { MOST / 18 };
             let of_split = pairs.iter().filter(|pair| split_of(**pair) == split).take(most);
-            of_split.map(|pair| self.problem(*pair)).collect()
+            of_split.map(|pair| Problem::new(self.problem(*pair))).collect()
         };
         Ok(Problems {
             train: of(Split::Train),
             valid: of(Split::Valid),
             test: of(Split::Test),
-            published: None,
+            ..Problems::default()
         })
     }
 
-    fn next(&self) -> Option<&'static str> {
-        Some("\n\n")
+    fn next(&self) -> Option<String> {
+        Some("\n\n".into())
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(sums(3).problem([905, 107]).completion, "5+7+0=12 0+0+1=01 9+1+0=10\n#### 1012");
         let copied = Sums { last_line: LastLine::First, ..sums(2) }.problem([27, 58]);
         assert_eq!(copied.completion, "7+8+0=15 2+5+1=08\n#### 27");
-        for problem in sums(2).problems(1).unwrap().valid {
+        for Problem { text: problem, .. } in sums(2).problems(1).unwrap().valid {
             let sum = pair(&problem).iter().sum::<u64>().to_string();
             assert_eq!(expected(&problem.completion).ok(), answered(&sum));
         }
@@ -130,16 +130,16 @@ mod tests {
             let trained: HashSet<_> = [1, 2]
                 .iter()
                 .flat_map(|seed| sums(digits).problems(*seed).unwrap().train)
-                .map(|p| pair(&p))
+                .map(|p| pair(&p.text))
                 .collect();
             for seed in [1, 3] {
                 let Problems { train, valid, test, .. } = sums(digits).problems(seed).unwrap();
                 assert!(
-                    valid.iter().chain(&test).all(|problem| !trained.contains(&pair(problem))),
+                    valid.iter().chain(&test).all(|problem| !trained.contains(&pair(&problem.text))),
                     "{digits}"
                 );
                 let share =
-                    |part: &[Prompted]| part.len() as f64 / (train.len() + valid.len() + test.len()) as f64;
+                    |part: &[Problem]| part.len() as f64 / (train.len() + valid.len() + test.len()) as f64;
                 if digits > 1 {
                     assert!(
                         [&valid, &test].iter().all(|part| (0.03..0.07).contains(&share(part))),

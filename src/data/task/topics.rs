@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Problems};
+use super::{Method, Problem, Problems};
 use crate::data::{DataError, Prompted, random_stream};
 use crate::keys::key::DefaultValue::{Whole, Word};
 use crate::keys::section::section;
@@ -61,13 +61,13 @@ impl Method for Topics {
         let mut of = |count: usize, half: Half| {
             let mut random = random_stream(seed, stream);
             stream += 1;
-            (0..count).map(|_| self.sentence(&mut random, half)).collect::<Vec<_>>()
+            (0..count).map(|_| Problem::new(self.sentence(&mut random, half))).collect::<Vec<_>>()
         };
         let half = if self.learn == Learn::Topic { Half::Known } else { Half::Both };
         let (train, valid, test) = (of(self.sentences, half), of(HELD_OUT, half), of(HELD_OUT, half));
         let other = of(HELD_OUT, Half::Other);
         let published = (self.learn == Learn::Topic).then_some((OUT_OF_DISTRIBUTION, other));
-        Ok(Problems { train, valid, test, published })
+        Ok(Problems { train, valid, test, published, ..Problems::default() })
     }
 
     fn classes(&self) -> Option<usize> {
@@ -114,9 +114,9 @@ mod tests {
     }
 
     /// Each topic's words in these sentences, and the sentences that have most words of their own topic.
-    fn words(problems: &[Prompted]) -> (Vec<HashSet<char>>, usize) {
+    fn words(problems: &[Problem]) -> (Vec<HashSet<char>>, usize) {
         let (mut of, mut told) = (vec![HashSet::new(); 5], 0);
-        for problem in problems {
+        for Problem { text: problem, .. } in problems {
             let mut counts = [0; 5];
             let words = problem.prompt.chars().map(|c| (c, c as usize - usize::from(FIRST)));
             for (c, word) in words.filter(|(_, word)| *word >= COMMON) {
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn no_topic_shares_a_word_and_none_of_the_other_distribution_is_trained_on() {
-        let Problems { train, valid, test, published } = topics(Learn::Topic);
+        let Problems { train, valid, test, published, .. } = topics(Learn::Topic);
         let (name, other) = published.unwrap();
         assert_eq!((name, train.len(), valid.len(), other.len()), (OUT_OF_DISTRIBUTION, 800, 500, 500));
         let ((known, told), (others, _)) = (words(&train), words(&other));
@@ -142,17 +142,19 @@ mod tests {
         }
         assert!((640..800).contains(&told), "{told} of 800 can be told");
         assert!(words(&test).0.iter().zip(&known).all(|(test, known)| test.is_subset(known)));
-        let sentence = |problem: &Prompted| problem.prompt.clone();
-        assert!(train.iter().all(|problem| sentence(problem).len() == LENGTH && problem.prompt.is_ascii()));
+        let sentence = |problem: &Problem| problem.text.prompt.clone();
+        assert!(
+            train.iter().all(|problem| sentence(problem).len() == LENGTH && problem.text.prompt.is_ascii())
+        );
         let trained: HashSet<String> = train.iter().map(sentence).collect();
-        assert!(test.iter().filter(|problem| trained.contains(&problem.prompt)).count() < 5);
+        assert!(test.iter().filter(|problem| trained.contains(&problem.text.prompt)).count() < 5);
     }
 
     #[test]
     fn text_has_the_words_of_both_distributions() {
         let Problems { train, published, .. } = topics(Learn::Text);
-        assert!(published.is_none() && train.iter().all(|problem| problem.prompt.is_empty()));
-        let all: HashSet<char> = train.iter().flat_map(|problem| problem.completion.chars()).collect();
+        assert!(published.is_none() && train.iter().all(|problem| problem.text.prompt.is_empty()));
+        let all: HashSet<char> = train.iter().flat_map(|problem| problem.text.completion.chars()).collect();
         assert_eq!(all.len(), COMMON + 5 * WORDS);
     }
 }

@@ -15,22 +15,34 @@ impl Tokenizer {
         self.within_rows([&self.before[..], &self.encode(text)?].concat())
     }
 
-    /// The tokens of a whole sequence, and how many of them are given: those before `completion`. Both texts are tokenised as
-    /// one, so that nothing stands between them; a token that reaches from the prompt into the completion is not given. The
-    /// sequence ends with `end`, behind what the tokenizer itself puts there.
+    /// The tokens of a sequence that goes on, and how many of them are given: those before `completion`. Both texts are
+    /// tokenised as one, so that nothing stands between them; a token that reaches from the prompt into the completion is not
+    /// given.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot express the text.
+    pub fn prompted(&self, prompt: &str, completion: &str) -> Result<(Vec<u32>, usize), DataError> {
+        if prompt.is_empty() {
+            return Ok((self.begin(completion)?, 0));
+        }
+        let (tokens, given) = self.divided(prompt, completion)?;
+        Ok((self.within_rows([&self.before[..], &tokens].concat())?, self.before.len() + given))
+    }
+
+    /// The same without the special tokens that begin a sequence.
+    pub fn divided(&self, prompt: &str, completion: &str) -> Result<(Vec<u32>, usize), DataError> {
+        let (tokens, places) = self.encode_offsets(&[prompt, completion].concat())?;
+        let given = places.iter().take_while(|(_, end)| *end <= prompt.len()).count();
+        Ok((tokens, given))
+    }
+
+    /// As [`prompted`](Self::prompted), with the end: `end`, behind what the tokenizer itself puts there.
     ///
     /// # Errors
     /// When the vocabulary cannot express the text.
     pub fn sequence(&self, prompt: &str, completion: &str, end: u32) -> Result<(Vec<u32>, usize), DataError> {
-        let (tokens, given) = match prompt.len() {
-            0 => (self.encode(completion)?, 0),
-            length => {
-                let (ids, offsets) = self.encode_offsets(&[prompt, completion].concat())?;
-                let given = offsets.iter().take_while(|(_, end)| *end <= length).count();
-                (ids, self.before.len() + given)
-            }
-        };
-        let mut sequence = [&self.before[..], &tokens, &self.behind].concat();
+        let (mut sequence, given) = self.prompted(prompt, completion)?;
+        sequence.extend(&self.behind);
         // The tokenizer may end a sequence itself.
         if !self.behind.last().is_some_and(|last| *last == end || self.ends.contains(last)) {
             sequence.push(end);

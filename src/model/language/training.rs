@@ -3,17 +3,21 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 
 use super::{Computation, Decoder, LmBatch};
 use crate::device::cuda::Input;
 use crate::measure::Evaluation;
 use crate::model::architecture::Architecture;
 use crate::model::{Inputs, Network, Output, Part};
-use crate::ops::cross_entropy::{self, divided_cross_entropy, linear_cross_entropy};
+use crate::ops::cross_entropy::{self, HeadArithmetic, divided_cross_entropy, linear_cross_entropy};
 use crate::ops::segment::in_segments;
 use crate::params::table::Table;
 use crate::residence::Offloaded;
+use crate::world::ProcessGroup;
+
+/// Losses from what the head reads, its weight and the labels.
+type Losses = fn(Tensor<2>, Tensor<2>, &Tensor<1, Int>, HeadArithmetic, &ProcessGroup) -> Tensor<1>;
 
 impl Network for Decoder {
     type Batch = LmBatch;
@@ -71,10 +75,7 @@ impl Network for Decoder {
 
     /// Mean loss and accuracy over the batch's counted tokens.
     fn evaluate(&self, batch: &LmBatch) -> (Evaluation, f64) {
-        let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None), None);
-        let arithmetic = self.head_arithmetic();
-        let (hidden, head, ranks) = (hidden.inner(), head.stored.inner(), &self.rest.ranks_of_head);
-        let sums = cross_entropy::evaluate(hidden, head, &batch.labels, arithmetic, ranks);
+        let sums = self.with_losses(batch, cross_entropy::evaluate);
         let [loss, right]: [f64; 2] =
             sums.into_data().iter::<f64>().collect::<Vec<_>>().try_into().expect("two sums");
         let total = batch.total.max(1.0);
@@ -83,6 +84,19 @@ impl Network for Decoder {
 }
 
 impl Decoder {
+    /// The loss in nats of each token of a batch, of a network outside of autodiff; 0 where none counts.
+    pub fn token_losses(&self, batch: &LmBatch) -> Vec<f32> {
+        let losses = self.with_losses(batch, cross_entropy::losses);
+        losses.into_data().try_into_vec().expect("losses are fp32")
+    }
+
+    /// What `compute` makes of the head's input, its weight and the labels, outside of autodiff.
+    fn with_losses(&self, batch: &LmBatch, compute: Losses) -> Tensor<1> {
+        let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None), None);
+        let ranks = &self.rest.ranks_of_head;
+        compute(hidden.inner(), head.stored.inner(), &batch.labels, self.head_arithmetic(), ranks)
+    }
+
     /// From what the head reads, [tokens, hidden_size], and the [`shared_table`](Self::shared_table).
     pub(super) fn loss_of(&self, hidden: Tensor<2>, batch: &LmBatch, table: Option<Tensor<2>>) -> Tensor<1> {
         let Computation { ops, checkpoint, .. } = self.rest.computation;

@@ -117,16 +117,38 @@ pub fn evaluate(
     head: impl Into<HeadArithmetic>,
     ranks: &ProcessGroup,
 ) -> Tensor<1> {
-    let HeadArithmetic { arithmetic, logits } = head.into().in_region();
+    let found = found(h, weight, labels, head.into(), ranks);
+    let right = found.target.greater_equal(found.largest).float() * counted(labels);
+    Tensor::cat(vec![sum(found.losses), sum(right)], 0)
+}
+
+/// As [`evaluate`]: the loss of each token, [tokens] in fp32; 0 where it does not count.
+pub fn losses(
+    h: Tensor<2>,
+    weight: Tensor<2>,
+    labels: &Tensor<1, Int>,
+    head: impl Into<HeadArithmetic>,
+    ranks: &ProcessGroup,
+) -> Tensor<1> {
+    found(h, weight, labels, head.into(), ranks).losses
+}
+
+/// What is known of each token of a batch, outside of autodiff.
+fn found(
+    h: Tensor<2>,
+    weight: Tensor<2>,
+    labels: &Tensor<1, Int>,
+    head: HeadArithmetic,
+    ranks: &ProcessGroup,
+) -> Found {
+    let HeadArithmetic { arithmetic, logits } = head.in_region();
     let dtype = arithmetic.dtype;
     let chunk = chunk(h.dims()[0], weight.dims()[0]);
     let (h, weight) = (rounded(h, dtype), rounded(weight, dtype));
     let first = ranks.place() * weight.dims()[0];
     let labels_of = labels.clone();
     let head = Head { h, weight, first, labels: labels_of, arithmetic, logits, chunk, longest_sum: chunk };
-    let found = head.look().among(labels, ranks);
-    let right = found.target.greater_equal(found.largest).float() * counted(labels);
-    Tensor::cat(vec![sum(found.losses), sum(right)], 0)
+    head.look().among(labels, ranks)
 }
 
 /// The operator with chunks of this many of the vocabulary's entries, and products that add up at most

@@ -1,6 +1,7 @@
 //! Rules of `[task]` with `[data]` and within the section.
 
 use super::Checked;
+use crate::data::task::Scoring;
 use crate::data::{Data, TextSource, Tokenize};
 use crate::keys::Rule;
 use crate::recipe::Cell;
@@ -13,7 +14,7 @@ pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {
             trained,
             &["data.corpus"],
             "data.corpus = \"task\" trains on the problems of [task], and there is none",
-            "add [task] with kind = \"sums\" or \"gsm8k\", or name another corpus",
+            "add [task] with kind = \"answers\", \"gsm8k\" or \"sums\", or name another corpus",
         );
     };
     Rule::refuse_if(
@@ -28,6 +29,16 @@ pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {
         "data.samples has no effect on a task: each of its problems is a sample",
         "remove data.samples",
     )?;
+    task.kind.check(written)?;
+    let of_chats =
+        ["data.template", "data.learn"].into_iter().find(|key| written(key) && !task.kind.is_chat());
+    if let Some(key) = of_chats {
+        return Err(Rule::new(
+            &[key, "task.chat"],
+            format!("{key} has no effect on a task without a chat"),
+            format!("remove {key}, or write kind = \"answers\" and chat = true under [task]"),
+        ));
+    }
     let asks = task.evaluate_generation.is_some();
     Rule::refuse_if(
         asks && task.kind.next().is_none(),
@@ -40,6 +51,12 @@ pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {
         &["data.tokenize"],
         "data.tokenize = \"every_step\" has no effect on a task with classes: its prompts become tokens before training",
         "remove data.tokenize",
+    )?;
+    Rule::refuse_if(
+        written("task.max_new_tokens") && task.kind.scoring() == Scoring::Choice,
+        &["task.max_new_tokens", "task.scoring"],
+        "task.max_new_tokens has no effect with scoring = \"choice\": the model writes nothing",
+        "remove task.max_new_tokens",
     )?;
     let of_answers = ["task.examples", "task.max_new_tokens", "task.batch_size"];
     let unused = of_answers.into_iter().find(|key| !asks && written(key));

@@ -8,7 +8,7 @@ use crate::common::DeviceId;
 use crate::common::refusal::refuse;
 use crate::data::corpus::Corpus;
 use crate::data::statistics::texts;
-use crate::data::task::Exam;
+use crate::data::task::{Exam, Problem};
 use crate::data::{
     Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Prompts, Sampler,
     SamplerConfig, Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
@@ -140,8 +140,9 @@ fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)
     let Dataset::Text(text) = data else { return Ok(Vec::new()) };
     let (Some(_), Corpus::Task(problems)) = (cell.classes(), &text.corpus) else { return Ok(Vec::new()) };
     let config = SamplerConfig::of(Sampler::Standard(Standard {}));
-    let batches = |(name, problems): (&'static str, &[Prompted])| {
-        let samples = Samples::classified(problems, &text.tokenizer, cell.train.seq_len)?;
+    let batches = |(name, problems): (&'static str, &[Problem])| {
+        let texts: Vec<Prompted> = problems.iter().map(|problem| problem.text.clone()).collect();
+        let samples = Samples::classified(&texts, &text.tokenizer, cell.train.seq_len)?;
         Ok((name, Batches::of(cell, samples, config, Share::WHOLE)))
     };
     let published = problems.published.as_ref().map(|(name, problems)| (*name, problems.as_slice()));
@@ -162,7 +163,9 @@ fn exam(cell: &Cell, data: &Dataset) -> Result<Option<Exam>, DataError> {
     let (Some(task), Dataset::Text(text)) = (task, data) else { return Ok(None) };
     let Corpus::Task(problems) = &text.corpus else { return Ok(None) };
     let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
-    Exam::new(task, problems, &text.tokenizer, u64::from(cell.seed), context).map(Some)
+    let template = problems.are_chats.then(|| cell.data.chat_template()).transpose()?;
+    let reads = (&text.tokenizer, template.as_ref());
+    Exam::new(task, problems, reads, u64::from(cell.seed), context).map(Some)
 }
 
 /// Weighs micro-batches so that their losses add up to the mean over the step's real tokens. A step of samples that predict
