@@ -58,7 +58,7 @@ pub enum Command {
     /// Print where the memory of each cell goes: formula and bytes of every part, and what was measured
     Memory(MemoryArgs),
     /// Print the fastest ways to train a recipe within so much memory, why others do not fit, and what runs the best; with --for
-    /// without times, those with the least work
+    /// a card by the rates of its data sheet, and for another device without times, those with the least work
     Advise(AdviseArgs),
     /// Check a recipe without running anything
     Check {
@@ -84,7 +84,11 @@ pub enum Command {
     /// Continue text with a language model from a folder of weights
     Generate(GenerateArgs),
     /// List the devices of this machine with their measured rates
-    Devices,
+    Devices {
+        /// List the cards that --for knows, with the figures of their data sheets
+        #[arg(long)]
+        cards: bool,
+    },
     /// List the recipes in a folder
     Recipes {
         #[arg(default_value = "recipes")]

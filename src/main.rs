@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     report_large_files();
     let command = Cli::parse().command;
     if command.asks_devices() {
-        libraries::arrange(matches!(command, Command::Devices));
+        libraries::arrange(matches!(command, Command::Devices { .. }));
     }
     // Cells are started by a run, which has said it.
     if !matches!(command, Command::Cell) {
@@ -73,7 +73,8 @@ fn execute(command: Command) -> Result<ExitCode> {
             return Ok(ExitCode::from(u8::from(!passes)));
         }
         Command::Generate(args) => generate::run(&args)?,
-        Command::Devices => devices::list(),
+        Command::Devices { cards: true } => devices::cards(),
+        Command::Devices { cards: false } => devices::list(),
         Command::Recipes { folder } => recipes::list(&folder)?,
         Command::Keys { markdown: true, .. } => reference::markdown(),
         Command::Keys { prefix, .. } => keys::table(&prefix)?,

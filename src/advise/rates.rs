@@ -2,8 +2,11 @@
 
 use super::launches::from_launch_to_launch;
 use crate::common::{Compute, DeviceId};
-use crate::device::{Capability, Ceilings, Feature, Target};
+use crate::device::{Capability, Card, Ceilings, Feature, Slice, Target};
 use crate::optim::host;
+
+/// The card whose rates are assumed.
+const MEASURED: &str = "H200";
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
@@ -69,11 +72,68 @@ impl Rates {
         }
     }
 
-    /// Measured on this machine within seconds; `None` for a device that is described, whose rates nobody has measured.
+    /// Of a part of a card that nobody has measured: of each figure of its data sheet the share that an H200 reaches of its
+    /// own, with the host of that.
+    pub fn of_card(card: &Card, part: Slice) -> Self {
+        let gpu = Self::assumed(DeviceId::Cuda(0));
+        let own = Card::named(MEASURED).expect("in the table");
+        let product = |compute| {
+            let reached = gpu.ceilings.matmul(compute)? / own.product(compute)?;
+            Some(reached * card.product(compute)? * part.products)
+        };
+        let bandwidth = |rate: Option<f64>| Some(rate? * card.bandwidth() / own.bandwidth() * part.memory);
+        let bus = |rate: Option<f64>| Some(rate? * card.bus() / own.bus());
+        let ceilings = Ceilings {
+            matmul_fp32: product(Compute::Fp32),
+            matmul_tf32: product(Compute::Tf32),
+            matmul_bf16: product(Compute::Bf16),
+            matmul_fp16: product(Compute::Fp16),
+            copy: bandwidth(gpu.ceilings.copy),
+            host_to_device: bus(gpu.ceilings.host_to_device),
+            device_to_host: bus(gpu.ceilings.device_to_host),
+            both_ways: bus(gpu.ceilings.both_ways),
+            launch: None,
+        };
+        Self { ceilings, ..gpu }
+    }
+
+    /// Measured on this machine within seconds, or of a card by its data sheet; `None` for a device that is described, but
+    /// no card.
     pub fn measure(target: &Target, device: DeviceId, types: &[Compute]) -> Option<Self> {
         match target {
             Target::Here | Target::Hosts => Some(Self::of(device, device.ceilings(types)).with_host(device)),
-            Target::Described(_) => None,
+            Target::Described(_) => target.card().map(|(card, part)| Self::of_card(card, part)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An H100's data sheet, by what an H200 reaches of its own, against the highest rates in the rows of `results/` that an H100
+    /// measured.
+    #[test]
+    fn rates_of_a_card_are_within_a_tenth_of_what_it_measures() {
+        let (card, part) = "h100".parse::<Target>().expect("a card").card().expect("of the table");
+        let Rates { ceilings, .. } = Rates::of_card(card, part);
+        for (predicted, measured) in [
+            (ceilings.matmul_fp32, 52.0e12),
+            (ceilings.matmul_tf32, 417e12),
+            (ceilings.matmul_bf16, 804e12),
+            (ceilings.matmul_fp16, 776e12),
+            (ceilings.copy, 3.01e12),
+            (ceilings.host_to_device, 55.3e9),
+            (ceilings.device_to_host, 55.2e9),
+            (ceilings.both_ways, 45.8e9),
+        ] {
+            let ratio = predicted.expect("a rate") / measured;
+            assert!((ratio - 1.0).abs() < 0.1, "{predicted:?} {measured}: {ratio}");
+        }
+        let smaller = "h100, 20 GiB".parse::<Target>().expect("a card").card().expect("of the table").1;
+        let of_part = Rates::of_card(card, smaller).ceilings;
+        assert_eq!(of_part.copy.zip(ceilings.copy).map(|(part, whole)| part / whole), Some(0.25));
+        let turing = "2080 ti".parse::<Target>().expect("a card").card().expect("of the table").0;
+        assert_eq!(Rates::of_card(turing, Slice::WHOLE).ceilings.matmul_bf16, None);
     }
 }

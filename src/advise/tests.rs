@@ -180,6 +180,21 @@ fn ways_that_come_to_the_same_are_listed_once() {
     }
 }
 
+/// A slower card takes longer, and a described device that is no card has no times.
+#[test]
+fn cards_of_the_table_have_times() {
+    let step = |card: &str| {
+        let target: Target = card.parse().expect("a device");
+        let cell = cell_for(&target, "[measure]\nwarmup = 1\n");
+        let rates = Rates::measure(&target, DeviceId::Cuda(0), &[])?;
+        Some(step_time(&cell, &rates).total() - step_time(&cell, &rates).launches)
+    };
+    let times: Vec<f64> =
+        ["h200", "rtx 4090", "rtx 3090", "rtx 3060", "1080 ti"].map(|card| step(card).unwrap()).into();
+    assert!(times.is_sorted(), "{times:?}");
+    assert_eq!(step("cuda, 12 GiB, sm_86"), None);
+}
+
 /// Rates of another device say nothing about this one.
 #[test]
 fn without_rates_there_are_no_times_and_less_work_comes_first() {

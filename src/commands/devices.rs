@@ -5,8 +5,8 @@ use miette::Result;
 use crate::advise::{Rates, from_launch_to_launch};
 use crate::common::refusal::{Refusal, unless_refused};
 use crate::common::{Bytes, Compute, DeviceId, text};
-use crate::device::Ceilings;
 use crate::device::cuda::libraries;
+use crate::device::{Card, Ceilings};
 
 /// A property of a device; `None` where it has none.
 type Property = (String, Option<String>);
@@ -33,6 +33,41 @@ pub fn list() -> String {
         }
     }
     out
+}
+
+/// A line for each card of the table, and where its figures are from.
+pub fn cards() -> String {
+    let header = [
+        "card",
+        "memory",
+        "capability",
+        "GB/s",
+        "bus, GB/s",
+        "fp32",
+        "tf32",
+        "fp16",
+        "bf16",
+        "int8",
+        "fp8",
+        "source",
+    ];
+    let line = |card: &Card| {
+        let products = card.products;
+        let of_types =
+            [Some(products.fp32), products.tf32, products.fp16, products.bf16, products.int8, products.fp8];
+        let mut line =
+            vec![card.name.clone(), Bytes(card.memory()).to_string(), card.capability().to_string()];
+        line.extend([card.bandwidth(), card.bus()].map(|rate| format!("{:.1}", rate / 1e9)));
+        line.extend(of_types.map(|tera| tera.map_or_else(|| "-".into(), |tera| format!("{tera:.1}"))));
+        line.push(card.source.clone());
+        line
+    };
+    let table = text::table(&header, Card::all().iter().map(line).collect(), 1);
+    let sources = Card::sources().map(|(name, url)| format!("{name}: {url}"));
+    format!(
+        "{table}\nproducts of dense matrices in TFLOP/s, in int8 TOP/s; memory as nvidia-smi counts it\n{}",
+        sources.collect::<Vec<_>>().join("\n")
+    )
 }
 
 /// In the same order for every device, and why the device cannot be used.

@@ -94,7 +94,7 @@ fn device(name: &str) -> Result<DeviceId> {
 pub struct CheckArgs {
     #[command(flatten)]
     pub settings: SetArgs,
-    /// For this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
+    /// For this device, which need not be here: "rtx 3060", "h100, 20 GiB", "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
     #[arg(long = "for", value_name = "DEVICE")]
     pub target: Option<Target>,
 }

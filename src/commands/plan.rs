@@ -6,6 +6,7 @@ use itertools::Itertools;
 use rayon::prelude::*;
 
 use super::timelines::timelines;
+use crate::advise::{Rates, step_time};
 use crate::common::{Bytes, DeviceId, text};
 use crate::device::Target;
 use crate::keys::settings;
@@ -21,6 +22,8 @@ struct Planned {
     fits: Option<Fits>,
     /// Bytes that a rank sends in a step, at most.
     sent: Option<u64>,
+    /// Predicted seconds of a step, of a card whose rates are known, and without other ranks.
+    seconds: Option<f64>,
     /// Its values of the swept keys.
     values: Vec<String>,
 }
@@ -47,8 +50,11 @@ impl Fits {
 
 impl Planned {
     /// `room`: bytes that are free on the host; 0 where nobody knows.
-    fn new(cell: &Cell, limit: u64, room: u64, swept: &[String]) -> Self {
-        let estimate = cell.within(limit).estimate();
+    fn new(cell: &Cell, limit: u64, room: u64, rates: Option<&Rates>, swept: &[String]) -> Self {
+        let within = cell.within(limit);
+        let (estimate, sent) = (within.estimate(), cell.sent());
+        let rates = rates.filter(|_| sent.is_none() && cell.device_id() != DeviceId::Cpu);
+        let seconds = rates.map(|rates| step_time(&within, rates).total());
         let limit = Some(limit).filter(|limit| *limit < u64::MAX);
         let allowed =
             cell.measure.host_memory_limit.is_none_or(|limit| estimate.on_host(cell.device_id()) <= limit.0);
@@ -63,7 +69,7 @@ impl Planned {
             let value = written.cloned().or_else(|| keys::value(key, &settings(&json)));
             value.map_or_else(|| "-".into(), |value| keys::shown(key, &value))
         };
-        Self { estimate, limit, fits, sent: cell.sent(), values: swept.iter().map(value).collect() }
+        Self { estimate, limit, fits, sent, seconds, values: swept.iter().map(value).collect() }
     }
 }
 
@@ -73,11 +79,13 @@ pub fn plan(recipe: &Recipe, target: &Target, shown: &[usize]) -> String {
         recipe.cells.iter().map(Cell::device_id).unique().map(|id| (id, target.info(id))).collect();
     let room = target.info(DeviceId::Cpu).memory_available;
     let limit = |cell: &Cell| memory_limit(cell, &infos[&cell.device_id()]);
-    let of_cell = |cell: &Cell| Planned::new(cell, limit(cell), room, &recipe.telling);
+    let rates = target.card().map(|(card, part)| Rates::of_card(card, part));
+    let of_cell = |cell: &Cell| Planned::new(cell, limit(cell), room, rates.as_ref(), &recipe.telling);
     let planned: Vec<Planned> = recipe.cells.par_iter().map(of_cell).collect();
     let host = planned.iter().any(|cell| cell.estimate.host > 0);
     let ranks = planned.iter().any(|cell| cell.sent.is_some());
-    let mut table = table(recipe, &planned, shown, [host, ranks]);
+    let timed = planned.iter().any(|cell| cell.seconds.is_some());
+    let mut table = table(recipe, &planned, shown, [host, ranks, timed]);
     if shown.len() < planned.len() {
         let more = text::counted(planned.len() - shown.len(), "more cell");
         table += &format!("\nand {more}: `runner plan` lists all");
@@ -85,27 +93,29 @@ pub fn plan(recipe: &Recipe, target: &Target, shown: &[usize]) -> String {
     let cells = text::counted(recipe.cells.len(), "cell");
     let sent = if ranks { " sent: the most that a rank sends in a step; memory is per rank." } else { "" };
     let host = if host { " host: what is on the host instead of the device." } else { "" };
+    let times = if timed { " step: by the card's data sheet, of which nothing was measured." } else { "" };
     let elsewhere = recipe.elsewhere_notice().map_or(String::new(), |notice| format!("\n{notice}"));
     format!(
         "{}\n{table}\n{cells}; {}. kept: from forward to backward; estimate: at the highest \
-         moment.{host}{sent}{elsewhere}{}",
+         moment.{host}{sent}{times}{elsewhere}{}",
         recipe.title,
         verdict(recipe, &planned),
         timelines(&recipe.cells),
     )
 }
 
-/// A line for each of the shown cells, with what is on the host and what a rank sends where these columns are wanted.
-fn table(recipe: &Recipe, planned: &[Planned], shown: &[usize], [host, ranks]: [bool; 2]) -> String {
+/// A line for each of the shown cells, with what is on the host, what a rank sends and times where these columns are wanted.
+fn table(recipe: &Recipe, planned: &[Planned], shown: &[usize], [host, ranks, timed]: [bool; 3]) -> String {
     let swept = &recipe.telling;
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, swept)));
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
     header.extend(host.then_some("host"));
     header.extend(ranks.then_some("sent"));
+    header.extend(timed.then_some("step"));
     let bytes = |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| Bytes(bytes).to_string());
     let line = |&index: &usize| {
-        let Planned { estimate, limit, fits, sent, values } = &planned[index];
+        let Planned { estimate, limit, fits, sent, seconds, values } = &planned[index];
         let fits = match fits {
             _ if recipe.elsewhere.contains_key(&index) => "not here",
             Some(Fits::Yes) => "yes",
@@ -118,6 +128,7 @@ fn table(recipe: &Recipe, planned: &[Planned], shown: &[usize], [host, ranks]: [
         line.extend(values.iter().cloned().chain(sizes).chain([bytes(*limit), fits.into()]));
         line.extend(host.then(|| bytes(Some(estimate.host))));
         line.extend(ranks.then(|| bytes(*sent)));
+        line.extend(timed.then(|| seconds.map_or_else(|| "-".into(), text::seconds)));
         line
     };
     text::table(&header, shown.iter().map(line).collect(), 0)

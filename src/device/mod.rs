@@ -3,6 +3,7 @@
 
 mod allocation;
 mod capability;
+mod cards;
 mod cpu;
 pub mod cuda;
 pub mod elements;
@@ -22,6 +23,7 @@ use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 pub use capability::{Capability, Feature};
+pub use cards::{Card, Slice};
 pub use filler::Filler;
 pub use host::{HostMemory, Loan, beyond_host_limit, require_host_memory};
 pub use mirror::Mirror;

@@ -3,12 +3,12 @@
 
 use std::str::FromStr;
 
-use super::{Capability, DeviceInfo, Feature, cuda};
+use super::{Capability, Card, DeviceInfo, Feature, Slice, cuda};
 use crate::common::{Bytes, DeviceId};
 use crate::keys::Rule;
 
 /// Where the cells of a recipe are to run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Target {
     /// On this machine's devices.
     #[default]
@@ -20,7 +20,7 @@ pub enum Target {
 }
 
 /// A device in the words of `--for`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     /// [`DeviceId::Cpu`], or the GPU with the number 0.
     device: DeviceId,
@@ -28,25 +28,30 @@ pub struct Description {
     memory: Option<Bytes>,
     /// Of a GPU; `None`: one that has every feature.
     capability: Option<Capability>,
+    card: Option<&'static Card>,
 }
 
-const GRAMMAR: &str = "write \"cpu\" or \"cuda\", and after it, separated by commas, what is known: the memory such as \
-                       11 GiB, and of a GPU the architecture such as sm_75 (compute capability 7.5)";
+const GRAMMAR: &str = "write a card such as \"rtx 3060\", \"cpu\" or \"cuda\", and after it, separated by commas, what is known: \
+                       the memory such as 11 GiB, and of \"cuda\" the architecture such as sm_75 (compute capability 7.5)";
+
+/// Bytes that the driver and a process's context take of what nvidia-smi counts: of an H100's 81,559 MiB 1.06 GB.
+const TAKEN: u64 = 1_060_000_000;
 
 impl FromStr for Target {
     type Err = String;
 
-    /// `cpu[, MEMORY]` or `cuda[, MEMORY][, sm_XY]`
+    /// `cpu[, MEMORY]`, `cuda[, MEMORY][, sm_XY]` or `CARD[, MEMORY]`
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',').map(str::trim);
-        let device = match parts.next() {
-            Some("cpu") => DeviceId::Cpu,
-            Some("cuda") => DeviceId::Cuda(0),
-            _ => return Err(GRAMMAR.into()),
+        let (device, card) = match parts.next().unwrap_or_default() {
+            "cpu" => (DeviceId::Cpu, None),
+            "cuda" => (DeviceId::Cuda(0), None),
+            name => (DeviceId::Cuda(0), Some(Card::named(name).map_err(|e| format!("{e}; {GRAMMAR}"))?)),
         };
-        let mut described = Description { device, memory: None, capability: None };
+        let capability = card.map(Card::capability);
+        let mut described = Description { device, memory: None, capability, card };
         for part in parts {
-            let of_gpu = part.strip_prefix("sm_").filter(|_| device != DeviceId::Cpu);
+            let of_gpu = part.strip_prefix("sm_").filter(|_| device != DeviceId::Cpu && card.is_none());
             let twice = match of_gpu {
                 Some(number) => {
                     described.capability.replace(Capability::of_number(number).ok_or(GRAMMAR)?).is_some()
@@ -56,6 +61,11 @@ impl FromStr for Target {
             if twice {
                 return Err(GRAMMAR.into());
             }
+        }
+        if let (Some(card), Some(memory)) = (card, described.memory)
+            && memory.0 > card.memory()
+        {
+            return Err(format!("a {} has {} of memory", card.name, Bytes(card.memory())));
         }
         Ok(Self::Described(described))
     }
@@ -108,25 +118,34 @@ impl Target {
                 device: DeviceId::Cuda(0),
                 memory: None,
                 capability: None,
+                card: None,
             })),
             Self::Here | Self::Hosts => None,
         }
     }
 
+    /// The card of the table that is described, and which part of it.
+    pub fn card(&self) -> Option<(&'static Card, Slice)> {
+        let Self::Described(Description { memory, card, .. }) = self else { return None };
+        card.map(|card| (card, memory.map_or(Slice::WHOLE, |memory| card.slice(memory.0))))
+    }
+
     /// What is known of a device there; memory of 0 bytes is not known.
     pub fn info(&self, device: DeviceId) -> DeviceInfo {
-        let memory = match self {
+        let (memory, card) = match self {
             Self::Here | Self::Hosts if self.has(device) => return device.info(),
-            Self::Here | Self::Hosts => 0,
+            Self::Here | Self::Hosts => (0, None),
             Self::Described(described) => {
                 // Nothing is known of the CPU of a described GPU.
                 let same_kind = (device == DeviceId::Cpu) == (described.device == DeviceId::Cpu);
-                described.memory.filter(|_| same_kind).map_or(0, |memory| memory.0)
+                let card = described.card.filter(|_| same_kind);
+                let own = card.map_or(0, |card| card.memory() - TAKEN);
+                (described.memory.filter(|_| same_kind).map_or(own, |memory| memory.0), card)
             }
         };
         DeviceInfo {
             id: device.to_string(),
-            name: "described".into(),
+            name: card.map_or("described", |card| &card.name).into(),
             memory_total: memory,
             memory_available: memory,
             ..DeviceInfo::default()

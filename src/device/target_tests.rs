@@ -27,7 +27,7 @@ fn recipe(lines: &str, compute: &str, target: &Target) -> Result<Recipe, String>
 #[test]
 fn a_description_names_memory_and_architecture() {
     let described = |device, memory, capability| {
-        Target::Described(Description { device, memory: Option::map(memory, Bytes), capability })
+        Target::Described(Description { device, memory: Option::map(memory, Bytes), capability, card: None })
     };
     let gpu = DeviceId::Cuda(0);
     assert_eq!(target("cpu"), described(DeviceId::Cpu, None, None));
@@ -57,8 +57,36 @@ fn anything_else_is_told_the_grammar() {
         "cuda, 11 GiB, sm_75, fast",
     ] {
         let error = wrong.parse::<Target>().expect_err(wrong);
-        assert!(error.contains("write \"cpu\" or \"cuda\"") && error.contains("sm_75"), "{wrong}: {error}");
+        assert!(error.contains("\"cpu\" or \"cuda\"") && error.contains("sm_75"), "{wrong}: {error}");
     }
+    for wrong in ["rtx 3060, sm_86", "3060, 13 GiB, 2 GiB", "4060 ti", "3061"] {
+        assert!(wrong.parse::<Target>().unwrap_err().contains("write a card such as"), "{wrong}");
+    }
+    let error = "h100, 100 GiB".parse::<Target>().unwrap_err();
+    assert!(error.starts_with("a H100 has 79.6 GiB of memory"), "{error}");
+}
+
+#[test]
+fn a_card_has_its_capability_and_memory() {
+    let gpu = DeviceId::Cuda(0);
+    let card = target("NVIDIA GeForce RTX 3060");
+    assert_eq!(card.capability(gpu), Some(Capability::new(8, 6)));
+    let (info, cpu) = (card.info(gpu), card.info(DeviceId::Cpu));
+    assert_eq!((info.name.as_str(), info.memory_available), ("RTX 3060", (12 << 30) - TAKEN));
+    assert_eq!((cpu.name.as_str(), cpu.memory_available), ("described", 0));
+    let less = target("3060, 8 GiB");
+    assert_eq!(less.info(gpu).memory_available, 8 << 30);
+    assert_eq!(less.card().map(|(_, part)| part), Some(Slice::WHOLE));
+    let part = target("h100, 20 GiB").card().expect("a card").1;
+    assert_eq!((part.products, part.memory), (2.0 / 7.0, 0.25));
+    assert_eq!(target("cuda, 12 GiB, sm_86").card(), None);
+    // What the card lacks is refused as on any other.
+    let error = recipe("", "bf16", &target("rtx 2080 ti")).unwrap_err();
+    assert!(
+        error.contains("bf16 needs tensor cores of compute capability 8.0, and cuda:0 has 7.5"),
+        "{error}"
+    );
+    assert!(recipe("", "bf16", &card).is_ok());
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod derived;
 
 use std::sync::Arc;
 
-pub use derived::with_windows;
+pub use derived::{with_scales, with_windows};
 
 use crate::ops::activation::Activation;
 use crate::ops::attention::{HeadSizes, Scores};

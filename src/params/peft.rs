@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::table::{Entry, Group, Table};
 use super::tuning::{Lora, Prefix, Prompt, TuningConfig, VirtualTokenKeys, VirtualTokens};
-use super::weights::{HEAD, found};
+use super::weights::{HEAD, Weights, found};
 use crate::keys::Rule;
 use crate::ops::dense::WeightLayout;
 
@@ -26,7 +26,6 @@ pub const TENSORS: &str = "adapter_model.safetensors";
 const MOST: usize = 8;
 /// What PEFT puts before the names of a model's layers.
 const WRAPPED: &str = "base_model.model.";
-
 /// A parameter's name in a model without PEFT: `base_model.model.model.layers.0.q_proj.lora_A.default.weight`, as a
 /// live model has it, is `model.layers.0.q_proj.lora_A.weight`.
 pub fn plain_name(name: &str) -> String {
@@ -147,7 +146,9 @@ impl PeftType<'_> {
         match self {
             Self::Lora(_) => {
                 let ties = config["ensure_weight_tying"] == true;
-                lora::write(&path, table, (&kept[..], ties), value)
+                let first = base.and_then(|base| Weights::open(base).ok());
+                let is_inner = first.is_some_and(|first| first.inner().is_some());
+                lora::write(&path, (table, is_inner), (&kept[..], ties), value)
             }
             Self::VirtualTokens(_) => virtual_tokens::write(&path, table, value),
         }

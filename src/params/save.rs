@@ -12,7 +12,7 @@ use safetensors::{Dtype, SafeTensorError, View, serialize_to_file};
 use super::companions::{GENERATION, TEMPLATES, TOKENIZER};
 use super::peft;
 use super::table::{Entry, Table};
-use super::weights::{TensorFile, stored};
+use super::weights::{TensorFile, Weights, inner, stored};
 
 /// The file of parameters in a folder.
 pub const WEIGHTS: &str = "model.safetensors";
@@ -32,28 +32,67 @@ pub const RUNNER: &str = "runner";
 pub fn write_weights(
     path: &Path,
     table: &Table,
-    (key, note): (&str, &str),
+    note: (&str, &str),
     value: impl FnMut(&str) -> TensorData,
 ) -> Result<(), SafeTensorError> {
     let value = RefCell::new(value);
-    let parameters = table
-        .entries
-        .iter()
-        .map(|entry| (&entry.name, Parameter { entry, shape: entry.stored_shape(), value: &value }));
-    let metadata = HashMap::from([(key.to_string(), note.to_string())]);
-    serialize_to_file(parameters, Some(metadata), path)
+    write(path, note, table.entries.iter().map(|entry| (entry.name.clone(), parameter(entry, &value))))
 }
 
-/// A parameter that is read when it is written: no two are in memory at a time.
-struct Parameter<'a, V> {
-    entry: &'a Entry,
+/// Writes the parameters of a text model under their names in the files of the first weights, and the other tensors of these
+/// as they are.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_within(
+    path: &Path,
+    table: &Table,
+    first: &Weights,
+    value: impl FnMut(&str) -> TensorData,
+) -> Result<(), SafeTensorError> {
+    let value = RefCell::new(value);
+    let name = |own: &str| first.inner().map_or(own.into(), |example| inner::stored_name(own, example));
+    let parameters = table.entries.iter().map(|entry| (name(&entry.name), parameter(entry, &value)));
+    let others = first.others().map(|(name, tensor)| {
+        let (dtype, shape, bytes) = (tensor.dtype(), tensor.shape().to_vec(), tensor.data());
+        let data: Bytes = Box::new(move || Cow::Borrowed(bytes));
+        (name.to_string(), Written { dtype, shape, bytes: bytes.len(), data })
+    });
+    write(path, LAYOUT, parameters.chain(others))
+}
+
+fn write<'t>(
+    path: &Path,
+    (key, note): (&str, &str),
+    tensors: impl Iterator<Item = (String, Written<'t>)>,
+) -> Result<(), SafeTensorError> {
+    serialize_to_file(tensors, Some(HashMap::from([(key.to_string(), note.to_string())])), path)
+}
+
+type Bytes<'t> = Box<dyn Fn() -> Cow<'t, [u8]> + 't>;
+
+/// A tensor that is read when it is written: no two are in memory at a time.
+struct Written<'t> {
+    dtype: Dtype,
     shape: Vec<usize>,
-    value: &'a RefCell<V>,
+    bytes: usize,
+    data: Bytes<'t>,
 }
 
-impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
+fn parameter<'t, V: FnMut(&str) -> TensorData>(entry: &'t Entry, value: &'t RefCell<V>) -> Written<'t> {
+    let shape = entry.stored_shape();
+    let bytes = shape.iter().product::<usize>() * entry.dtype.size();
+    let data = move || {
+        let data = (value.borrow_mut())(&entry.name);
+        assert_eq!((data.dtype(), data.as_bytes().len()), (entry.dtype, bytes));
+        Cow::Owned(data.as_bytes().to_vec())
+    };
+    Written { dtype: stored(entry.dtype), shape, bytes, data: Box::new(data) }
+}
+
+impl View for Written<'_> {
     fn dtype(&self) -> Dtype {
-        stored(self.entry.dtype)
+        self.dtype
     }
 
     fn shape(&self) -> &[usize] {
@@ -61,13 +100,11 @@ impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let data = (self.value.borrow_mut())(&self.entry.name);
-        assert_eq!((data.dtype(), data.as_bytes().len()), (self.entry.dtype, self.data_len()));
-        Cow::Owned(data.as_bytes().to_vec())
+        (self.data)()
     }
 
     fn data_len(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.entry.dtype.size()
+        self.bytes
     }
 }
 

@@ -22,6 +22,7 @@ use crate::device::{Feature, Target};
 use crate::keys::Rule;
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
+use crate::params::hub;
 use crate::params::save::check_free;
 use crate::recipe::Folders;
 
@@ -137,6 +138,7 @@ pub(super) fn files(cell: &Cell, found: &Found) -> Checked {
     if let (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, Some(folder)) =
         (&cell.data, cell.model.weights_folder())
         && path == folder
+        && let folder = hub::local(folder)
         && folder.exists()
         && !folder.join("tokenizer.json").exists()
     {

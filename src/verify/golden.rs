@@ -8,6 +8,7 @@ use miette::{Result, miette};
 use safetensors::{Dtype, SafeTensors};
 
 use crate::params::peft;
+use crate::params::weights::inner;
 
 pub const FILE: &str = "golden.safetensors";
 
@@ -61,7 +62,13 @@ impl Golden {
         let file = SafeTensors::deserialize(&bytes)
             .map_err(|e| miette!("{} is not a safetensors file: {e}", path.display()))?;
         let (mut tensors, mut unread) = (BTreeMap::new(), Vec::new());
+        let is_whole = file.names().into_iter().any(|name| inner::own_name(name).is_some());
         for (name, view) in file.iter() {
+            let own = inner::own_name(name);
+            // Of another part than the text part.
+            if is_whole && own.is_none() && name.contains(".model.") {
+                continue;
+            }
             let Some(dtype) = readable(view.dtype()) else {
                 unread.push((name.to_string(), view.dtype()));
                 continue;
@@ -71,7 +78,8 @@ impl Golden {
             let data = TensorData::from_bytes_vec(view.data().to_vec(), shape.clone(), dtype);
             let data = data.iter::<f64>().collect();
             // Of a network that PEFT has wrapped: under the names of ours.
-            tensors.insert(peft::plain_name(name), ReferenceTensor { shape, data, dtype });
+            let name = peft::plain_name(own.as_deref().unwrap_or(name));
+            tensors.insert(name, ReferenceTensor { shape, data, dtype });
         }
         unread.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(Self { tensors, unread })

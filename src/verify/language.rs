@@ -12,6 +12,7 @@ use super::check::Comparison;
 use super::reference::{CONTINUATION, Reference};
 use super::rounding;
 use super::settings::{Variant, as_source, quoted, variants};
+use super::undetermined;
 use super::updates::{self, Observed, STEPS};
 use super::{Check, Golden, Kind, Options, Outcome, ReferenceTensor, Tolerance};
 use crate::common::Compute;
@@ -90,6 +91,7 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
         let feed = reference.feed(&cell);
         let compared = compare(Training::new(&cell, feed, STEPS), &cell, golden, &reference, comparison);
         let compared = rounding::widened(compared, &cell, &reference)
+            .and_then(|compared| undetermined::widened(compared, &cell, golden, &reference))
             .map_err(|e| miette!("cannot write weights into a temporary folder (TMPDIR): {e}"))?;
         checks.extend(compared.into_iter().map(|check| check.labelled(&label)));
     }

@@ -12,6 +12,7 @@ mod settings;
 mod swiglu;
 mod table;
 mod tolerance;
+mod undetermined;
 mod updates;
 
 use std::path::Path;

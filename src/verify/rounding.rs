@@ -142,7 +142,7 @@ fn values(cell: &Cell, reference: &Reference, steps: usize) -> io::Result<[Named
     }))
 }
 
-fn training<'c>(cell: &'c Cell, reference: &Reference) -> Training<'c, Decoder> {
+pub fn training<'c>(cell: &'c Cell, reference: &Reference) -> Training<'c, Decoder> {
     Training::new(cell, reference.feed(cell), STEPS)
 }
 

@@ -16,9 +16,9 @@ fn families() -> Vec<PathBuf> {
 }
 
 /// A step of this precision that changes nothing: the rate is 0 in fp32.
-fn recipe(kind: &str, weights: &Path, precision: &str, saved: &str) -> String {
+fn recipe(weights: &Path, precision: &str, saved: &str) -> String {
     format!(
-        "title = \"unchanged\"\ndevice = \"cpu\"\n[model]\nkind = \"{kind}\"\nweights = \"{}\"\n[train]\nbatch_size = 2\n\
+        "title = \"unchanged\"\ndevice = \"cpu\"\n[model]\nweights = \"{}\"\n[train]\nbatch_size = 2\n\
          seq_len = 18\noptimizer = {{ kind = \"sgd\", lr = 1e-50 }}\n[precision]\ncompute = \"{precision}\"\n[measure]\n\
          repeats = 1\nwarmup = 0\nsteps = 2\n[save]\nweights = \"{saved}\"\n",
         weights.display()
@@ -77,7 +77,7 @@ fn weights_that_are_not_trained_are_saved_as_they_were() {
             _ => None,
         };
         for (precision, dtype) in [("fp32", Dtype::F32)].into_iter().chain(of_16_bits) {
-            let place = Place::new(&recipe(kind, &family, precision, "first"));
+            let place = Place::new(&recipe(&family, precision, "first"));
             place.runner(&["run", "recipe.toml"]).exits(0);
             let first = tensors(&place.path().join("first"));
             let source = tensors(&family);
@@ -87,7 +87,7 @@ fn weights_that_are_not_trained_are_saved_as_they_were() {
             if dtype == Dtype::F32 {
                 continue;
             }
-            place.write("recipe.toml", &recipe(kind, Path::new("first"), precision, "second"));
+            place.write("recipe.toml", &recipe(Path::new("first"), precision, "second"));
             place.runner(&["run", "recipe.toml"]).exits(0);
             assert!(
                 tensors(&place.path().join("second")) == first,
@@ -98,4 +98,47 @@ fn weights_that_are_not_trained_are_saved_as_they_were() {
             assert_eq!(losses[0], losses[1], "{}", family.display());
         }
     }
+}
+
+/// PEFT's names on the whole model, whose text part is trained; the adapter goes on, and merges into the whole file.
+#[test]
+fn an_adapter_on_a_text_part_has_the_names_of_the_whole() {
+    let model = fixture("families/gemma3");
+    let place = Place::new("title = \"none\"\n");
+    let recipe = |adapter: &str, out: &str| {
+        format!(
+            "title = \"t\"\n[model]\nweights = \"{model}\"\n[train]\nbatch_size = 2\nseq_len = 9\noptimizer = {{ kind = \
+             \"adamw\", lr = 1e-2 }}\n[measure]\nrepeats = 1\nwarmup = 0\nsteps = 2\n[tuning]\nmethod = \"lora\"\nrank = 3\n\
+             target_modules = \"q_proj, down_proj\"\n{adapter}[save]\nadapter = \"{out}/adapter\"\nweights = \"{out}/merged\"\n"
+        )
+    };
+    place.write("first.toml", &recipe("", "first"));
+    let told = ["the text part of a gemma3, which is read alone", "what is saved has the other parts"];
+    place.runner(&["run", "first.toml"]).exits(0).says(&told);
+    let file =
+        std::fs::read(place.path().join("first/adapter/adapter_model.safetensors")).expect("an adapter");
+    let tensors_of_adapter = SafeTensors::deserialize(&file).expect("safetensors");
+    let mut names: Vec<&str> = tensors_of_adapter.names();
+    names.sort_unstable();
+    let layer = "base_model.model.model.language_model.layers.0.";
+    assert_eq!(names[0], format!("{layer}mlp.down_proj.lora_A.weight"));
+    assert_eq!(names.len(), 2 * 2 * 3);
+    let text = |folder: &str, more: &[&str]| {
+        let ids = ["generate", folder, "--ids", "5,17,40", "--tokens", "10"];
+        place.runner(&[&ids[..], more].concat()).exits(0).out
+    };
+    assert_eq!(text("first/merged", &[]), text(&model, &["--adapter", "first/adapter"]));
+    let changed: Vec<String> = tensors(&place.path().join("first/merged"))
+        .into_iter()
+        .zip(tensors(Path::new(&model)))
+        .filter(|(ours, first)| ours != first)
+        .map(|(ours, first)| {
+            assert_eq!((ours.0.as_str(), ours.1, &ours.2), (first.0.as_str(), first.1, &first.2));
+            ours.0
+        })
+        .collect();
+    assert!(changed.iter().all(|name| name.starts_with("language_model.model.layers.")), "{changed:?}");
+    assert_eq!(changed.len(), 6, "{changed:?}");
+    place.write("again.toml", &recipe("adapter = \"first/adapter\"\n", "again"));
+    place.runner(&["run", "again.toml"]).exits(0).says(&["1 measured"]);
 }

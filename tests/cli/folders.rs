@@ -7,7 +7,7 @@ use runner::data::Tokenizer;
 use serde_json::{Value, json};
 
 use crate::language::copied;
-use crate::place::Place;
+use crate::place::{Ended, Place};
 
 /// Trains the folder `qwen2` and saves it.
 const TUNED: &str = r#"title = "tuned"
@@ -116,6 +116,41 @@ fn a_saved_folder_has_what_its_base_has() {
     config["dtype"] = json!("bfloat16");
     assert_eq!(json_of(&place.path().join("again/config.json")), config);
     same_files(&from, &place.path().join("again"), &names);
+}
+
+/// Named as on the Hub and found in its cache: with text that its tokenizer reads, and without any.
+#[test]
+fn a_saved_model_of_the_hub_has_what_its_base_has() {
+    let text = "corpus = \"generated\"\nsize = \"20 KiB\"\ntokenizer = \"me/small\"";
+    for data in ["corpus = \"random\"", text] {
+        let recipe = TUNED.replace("weights = \"qwen2\"", "weights = \"me/small\"");
+        let place = Place::new(&recipe.replace("corpus = \"random\"", data));
+        let mut config = base(&place);
+        let model = place.path().join("hub/models--me--small");
+        fs::create_dir_all(model.join("refs")).unwrap();
+        fs::create_dir_all(model.join("snapshots")).unwrap();
+        fs::write(model.join("refs/main"), "0123abcd").unwrap();
+        let from = model.join("snapshots/0123abcd");
+        fs::rename(place.path().join("qwen2"), &from).unwrap();
+        let run = |args: &[&str]| {
+            let mut command = place.command(&[&["run", "recipe.toml"], args].concat());
+            command.env("HF_HUB_CACHE", place.path().join("hub")).env("HF_HUB_OFFLINE", "1");
+            Ended::from(command.output().expect("the runner starts"))
+        };
+        run(&[]).exits(0).says(&["1 measured"]);
+        config["written_by"] = json!("runner");
+        assert_eq!(json_of(&place.path().join("saved/config.json")), config, "{data}");
+        let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        for names in [&names[..], &["tokenizer.json", "tokenizer_config.json", "generation_config.json"]] {
+            same_files(&from, &place.path().join("saved"), names);
+        }
+        fs::remove_file(from.join("tokenizer.json")).unwrap();
+        let without = run(&["--force"]);
+        match data == text {
+            true => without.exits(2).says(&["snapshots/0123abcd holds no tokenizer.json"]),
+            false => without.exits(0),
+        };
+    }
 }
 
 /// Its tokens are others than those that the base's files name.

@@ -101,7 +101,7 @@ fn advice_is_measured() {
     assert_eq!(place.rows().len(), 3);
 }
 
-/// A card that is not here has no rates, and those of another one are not its own.
+/// A device that is no card of the table has no rates, and those of another one are not its own.
 #[test]
 fn advice_for_a_device_that_is_described_has_no_times() {
     let place = Place::new(SMALL);
@@ -118,6 +118,29 @@ fn advice_for_a_device_that_is_described_has_no_times() {
             assert!(!ended.out.contains(timed), "{device} {timed}: {}", ended.out);
         }
     }
+}
+
+/// By its data sheet, ordered by time, and said so; a part of one is slower, and an unknown name is told what is near.
+#[test]
+fn advice_and_plans_for_a_card_have_times() {
+    let place = Place::new(&SMALL.replace("title", "device = \"cuda:0\"\ntitle"));
+    let advice = ["advise", "recipe.toml", "--for"];
+    place.runner(&[&advice[..], &["rtx 3060"]].concat()).exits(0).says(&[
+        "Times of a RTX 3060 follow from its data sheet",
+        "fit into 11.0 GiB; the fastest by the model of time",
+        "tokens/s",
+        "to run the first:",
+    ]);
+    let plan = ["plan", "recipe.toml", "--for"];
+    place
+        .runner(&[&plan[..], &["h100, 20 GiB"]].concat())
+        .exits(0)
+        .says(&["20.0 GiB", "step: by the card's data sheet"]);
+    place
+        .runner(&[&plan[..], &["rtx 3061"]].concat())
+        .exits(2)
+        .says(&["near are RTX 3060", "write a card such as"]);
+    place.runner(&["devices", "--cards"]).exits(0).says(&["RTX 5060 Ti 16 GB", "B200", "ada: https://"]);
 }
 
 /// Settings that make the plan of one cell would make another cell invalid: the advice is a recipe of its own.

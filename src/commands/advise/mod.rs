@@ -1,4 +1,5 @@
-//! `runner advise`: the fastest ways to train a recipe's cell within so much memory, or with --for those with the least work.
+//! `runner advise`: the fastest ways to train a recipe's cell within so much memory, with --for a card by its data sheet, and
+//! for another device those with the least work.
 
 mod located;
 mod measured;
@@ -90,6 +91,10 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
         None => recipe.title.clone(),
         Some(lacks) => format!("{}\nAs it is, the recipe cannot run there: {lacks}.", recipe.title),
     };
+    let title = match target.card() {
+        None => title,
+        Some((card, _)) => format!("{title}\n{}", by_data_sheet(&card.name)),
+    };
     let text = text::advice(&title, &advice, limits, args.top, &command)?;
     if !args.measure {
         return Ok(text);
@@ -98,6 +103,14 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     print(&text).into_diagnostic()?;
     let best: Vec<&Plan> = advice.fitting.iter().take(3).collect();
     measured::measured(args, cell, &best, limits)
+}
+
+/// What times of a card are that is not here.
+fn by_data_sheet(card: &str) -> String {
+    format!(
+        "Times of a {card} follow from its data sheet: of each figure the share that an H200 reaches, and the host of that. Nothing \
+         was measured on this card; `runner advise` on it without --for measures its rates."
+    )
 }
 
 fn keeps_precision(args: &AdviseArgs) -> bool {

@@ -14,7 +14,7 @@ use crate::residence::{Memory, ResidentBlocks, Strategy};
 
 /// Where the device is only described.
 const UNTIMED: &str = "no times: they need the device; `runner advise` without --for on its machine measures its rates and orders by \
-    them. Here what copies less over the bus comes first, then what computes less, and then what launches fewer kernels.\n";
+    them, and for a card by its name (`runner devices --cards`) they follow from its data sheet. Here what copies less over the bus comes first, then what computes less, and then what launches fewer kernels.\n";
 
 /// The command that runs a plan within limits.
 type Command<'c> = &'c dyn Fn(&Plan, Limits) -> Result<String>;

@@ -10,8 +10,6 @@ pub struct Summary {
     pub kernels: usize,
     /// Nanoseconds of the span during which a kernel ran that computes.
     pub busy: u64,
-    /// Nanoseconds of the longest time in which nothing ran.
-    pub longest_idle: u64,
     pub to_device: Transfers,
     pub to_host: Transfers,
     /// [`hidden_transfer_share`]
@@ -41,7 +39,6 @@ impl Summary {
     /// `None` when the activities span no time.
     pub fn new(activities: &[Activity]) -> Option<Self> {
         let (start, end) = span(activities).filter(|(start, end)| end > start)?;
-        let all = spans(activities, |kind| kind != ActivityKind::Mark);
         let transfers = |kind: ActivityKind| Transfers {
             count: activities.iter().filter(|a| a.kind == kind).count(),
             bytes: activities.iter().filter(|a| a.kind == kind).map(|a| a.bytes).sum(),
@@ -52,7 +49,6 @@ impl Summary {
             span: end - start,
             kernels: activities.iter().filter(|a| a.kind == ActivityKind::Kernel).count(),
             busy: length(&kernels),
-            longest_idle: all.windows(2).map(|pair| pair[1].0 - pair[0].1).max().unwrap_or(0),
             to_device: transfers(ActivityKind::HostToDevice),
             to_host: transfers(ActivityKind::DeviceToHost),
             hidden_share: hidden_transfer_share(activities),
@@ -184,8 +180,6 @@ mod tests {
             // Copies to the device run in 350..550: 3000 bytes in 200 ns are 15 GB/s.
             to_device: Transfers { count: 2, bytes: 3000, time: 200 },
             to_host: Transfers { count: 1, bytes: 500, time: 100 },
-            // From 600 to 1000.
-            longest_idle: 400,
             // 350..400 and 500..550 of 350..550 and 1000..1100.
             hidden_share: Some(100.0 / 300.0),
             hidden_exchange: None,

@@ -24,6 +24,16 @@ pub fn with_windows(layer: &Layer, windows: Vec<Option<usize>>) -> Vec<Arc<Layer
     windows.into_iter().map(with).collect()
 }
 
+/// So many of this layer, where the scores of layer i, counted from 1, are divided by i.
+pub fn with_scales(layer: &Layer, count: usize) -> Vec<Arc<Layer>> {
+    let numbered = |number: usize| {
+        let mut layer = layer.clone();
+        layer.attention.scores.scale = Some(1.0 / (layer.attention.head_dim as f64).sqrt() / number as f64);
+        Arc::new(layer)
+    };
+    (1..=count).map(numbered).collect()
+}
+
 impl Architecture {
     /// The same with other layers.
     #[must_use]

@@ -1,6 +1,6 @@
 //! What completes [`Dimensions`], and refuses those that do not go together.
 
-use super::Dimensions;
+use super::{Dimensions, LearnedOrSinusoidal};
 
 impl Dimensions {
     /// Fills in the elements of an attention head where they are not written, and returns them.
@@ -38,6 +38,27 @@ impl Dimensions {
             return Err(format!(
                 "num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}; change one of \
                  them"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Fills in the columns inside of the MLP where they are not written: four times those outside of it.
+    pub fn complete_intermediate_size(&mut self) {
+        let columns = 4 * self.hidden_size();
+        self.intermediate_size.get_or_insert(columns);
+    }
+
+    /// Refuses sines and cosines that are no pairs.
+    ///
+    /// # Errors
+    /// When the hidden size is odd.
+    pub fn check_positions(&self) -> Result<(), String> {
+        let hidden_size = self.hidden_size();
+        if self.positions() == LearnedOrSinusoidal::Sinusoidal && !hidden_size.is_multiple_of(2) {
+            return Err(format!(
+                "hidden_size {hidden_size} is odd, and sinusoidal positions come in pairs of sine and cosine; \
+                 make it even"
             ));
         }
         Ok(())

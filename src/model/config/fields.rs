@@ -167,6 +167,11 @@ impl ConfigFile {
             .collect();
         let unknown: Vec<String> = of(Fate::Unknown).map(printable).collect();
         let mut notices = Vec::new();
+        if let Some(whole) = self.whole() {
+            notices.push(format!(
+                "it is the text part of a {whole}, which is read alone; what is saved has the other parts as they are"
+            ));
+        }
         if !rates.is_empty() {
             notices
                 .push(format!("{}: the runner trains without dropout of the model's own", rates.join(", ")));

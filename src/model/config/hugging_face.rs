@@ -5,18 +5,16 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use burn::tensor::DType;
 use serde_json::{Map, Value, json};
 
 use super::dimensions::JSON;
 use super::section::{complete, present};
-use super::{Common, Dimensions, refused};
+use super::{Common, Dimensions, inner, refused};
 use crate::common::text::without_mark;
 use crate::keys::Key;
 use crate::model::Model;
 use crate::model::families::Family;
 use crate::params::hub::{self, HubName, Needs};
-use crate::params::save::{MARK, RUNNER};
 use crate::params::weights::found;
 
 /// The model that a folder of weights holds.
@@ -44,75 +42,15 @@ pub fn kind_of(folder: &Path) -> Result<String, String> {
     ConfigFile::read(folder)?.supported_kind(folder).map(String::from)
 }
 
-/// The `config.json` of a model whose weights are stored in this type. `base`: that of its first weights, which stays as it
-/// is but for what is another now. `pad`: the padding token. `ends`: the tokens that end a text, where they are not those of `base`.
-pub fn to_hugging_face(
-    (family, config): (&'static Family, &Dimensions),
-    pad: Option<usize>,
-    stored: DType,
-    base: Option<ConfigFile>,
-    ends: Option<&[u32]>,
-) -> Value {
-    let mut own = Map::new();
-    for (key, value) in present(config) {
-        let name = family.section.keys.iter().find(|known| known.name == key).map_or("", |known| known.name);
-        let json =
-            value.as_str().filter(|_| JSON.contains(&name)).and_then(|text| serde_json::from_str(text).ok());
-        own.insert(family.name_in_file(name).into(), json.unwrap_or(value));
-    }
-    own.remove("");
-    // Phi-3's counts beside the table.
-    let original = own.get("rope_scaling").and_then(|table| table.get("original_max_position_embeddings"));
-    if let Some(original) = original.cloned() {
-        own.insert("original_max_position_embeddings".into(), original);
-    }
-    // Where a file has none, transformers takes another.
-    if pad.is_some() || family.padding.is_some() {
-        own.insert("pad_token_id".into(), json!(pad));
-    }
-    let switch = family.window_switch.filter(|_| config.sliding_window.is_some());
-    own.extend(switch.map(|switch| (switch.into(), json!(true))));
-    let (field, default) = family.activation;
-    let activation = config.activation.as_deref().unwrap_or(default);
-    own.extend([("architectures".into(), json!([family.class])), (field.into(), json!(activation))]);
-    let mut file = match base {
-        // The weights have a head now, also where they had none.
-        Some(ConfigFile { keys: mut file, .. }) => {
-            file.extend(own.remove_entry("architectures"));
-            file
-        }
-        None => own,
-    };
-    let stored = match stored {
-        DType::BF16 => "bfloat16",
-        DType::F16 => "float16",
-        _ => "float32",
-    };
-    // The newer and the older name.
-    let there: Vec<&str> =
-        ["dtype", "torch_dtype"].into_iter().filter(|key| file.contains_key(*key)).collect();
-    let dtypes = if there.is_empty() { vec!["torch_dtype"] } else { there };
-    file.extend(dtypes.iter().map(|key| (key.to_string(), json!(stored))));
-    file.extend([("model_type".into(), json!(family.kind)), (MARK.into(), json!(RUNNER))]);
-    if let Some(ends) = ends {
-        with_ends(&mut file, ends);
-    }
-    Value::Object(file)
-}
-
-/// Names the tokens that begin and end a text, in a `config.json` or `generation_config.json`.
-pub fn with_ends(file: &mut Map<String, Value>, ends: &[u32]) {
-    let all = if ends.len() > 1 { json!(ends) } else { json!(ends.first()) };
-    file.extend([("bos_token_id".into(), json!(ends.first())), ("eos_token_id".into(), all)]);
-}
-
 /// Names that transformers reads in place of a family's own, such as `n_embd`.
 const ALIASES: [&str; 4] =
     ["hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings"];
 
-/// The keys of a `config.json`.
+/// The keys of a `config.json`: those of the text part, where its model reads more.
 pub struct ConfigFile {
-    keys: Map<String, Value>,
+    pub(super) keys: Map<String, Value>,
+    /// All keys of a model that reads more than text.
+    pub(super) whole: Option<Map<String, Value>>,
     /// Those that were looked at: what is left over has no effect.
     asked: RefCell<BTreeSet<String>>,
 }
@@ -138,8 +76,12 @@ impl ConfigFile {
     /// # Errors
     /// When the text is no JSON object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        let keys = serde_json::from_str(without_mark(text))?;
-        Ok(Self { keys, asked: RefCell::default() })
+        let keys: Map<String, Value> = serde_json::from_str(without_mark(text))?;
+        let (keys, whole) = match inner::text_part(&keys) {
+            Some(text) => (text, Some(keys)),
+            None => (keys, None),
+        };
+        Ok(Self { keys, whole, asked: RefCell::default() })
     }
 
     fn kind(&self) -> &str {
@@ -190,6 +132,9 @@ impl ConfigFile {
         for (name, value) in family.fixed {
             self.only(name, value.value().unwrap_or_default())?;
         }
+        let unused =
+            family.whole.as_ref().filter(|_| self.whole.is_some()).map_or(&[][..], |whole| whole.unused);
+        unused.iter().try_for_each(|name| self.only(name, Value::Null))?;
         // Heads that were cut out.
         if self
             .get("pruned_heads")
@@ -221,6 +166,11 @@ impl ConfigFile {
         self.read_activation(family, &mut written)?;
         (family.read)(self, &mut written)?;
         Ok(written)
+    }
+
+    /// The `model_type` of a model that reads more than the text of these keys.
+    pub(super) fn whole(&self) -> Option<&str> {
+        self.whole.as_ref()?.get("model_type")?.as_str()
     }
 
     /// A key's value; `None` where it is absent or null.

@@ -116,4 +116,29 @@ impl ConfigFile {
         }
         Ok(())
     }
+
+    /// The same of a family with rotary positions for each type of layer: newer files have a table for each in
+    /// `rope_parameters`, and that of layers with windows is not scaled.
+    ///
+    /// # Errors
+    /// What the file asks for and is not computed.
+    pub fn read_ropes_by_type(
+        &self,
+        family: &Family,
+        written: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let tables = self.get("rope_parameters").and_then(Value::as_object);
+        let table = |kind: &str| tables.and_then(|tables| tables.get(kind)).and_then(Value::as_object);
+        if let Some(local) = table("sliding_attention") {
+            written.remove("rope_local_base_freq");
+            for (key, value) in local {
+                if key == "rope_theta" {
+                    written.insert("rope_local_base_freq".into(), value.clone());
+                } else {
+                    Self::refuse_unless(key, value, &json!("default"))?;
+                }
+            }
+        }
+        self.read_rope(family, table("full_attention"), written)
+    }
 }

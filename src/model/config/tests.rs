@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::DType;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::common::{Compute, DeviceId};
@@ -165,130 +164,6 @@ fn reads_the_reference_configs() {
     let gpt2 = &model.language().expect("a gpt2").config;
     assert_eq!((gpt2.hidden_size(), gpt2.intermediate_size(), gpt2.max_position_embeddings()), (48, 192, 64));
     assert!(gpt2.tie_word_embeddings());
-}
-
-/// `base` with `changes` over it, read as a config.json.
-fn read(base: &Value, changes: Value) -> Result<Model, String> {
-    let mut keys = base.clone();
-    for (key, value) in changes.as_object().unwrap() {
-        keys[key] = value.clone();
-    }
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("config.json"), keys.to_string()).unwrap();
-    from_hugging_face(folder.path()).map_err(|e| e.to_string())
-}
-
-fn llama() -> Value {
-    json!({
-        "model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48,
-        "num_hidden_layers": 2, "num_attention_heads": 4
-    })
-}
-
-fn gpt2() -> Value {
-    json!({ "model_type": "gpt2", "vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4 })
-}
-
-#[test]
-fn absent_keys_take_the_defaults_of_transformers() {
-    let model = read(&llama(), json!({})).unwrap();
-    let config = &model.language().expect("a llama").config;
-    assert_eq!(
-        (config.num_key_value_heads(), config.head_dim(), config.max_position_embeddings()),
-        (4, 8, 2048)
-    );
-    assert_eq!((config.rope_theta(), config.rms_norm_eps()), (1e4, 1e-6));
-    assert!(!config.tie_word_embeddings() && !config.attention_bias());
-    let model = read(&gpt2(), json!({ "n_inner": null })).unwrap();
-    let config = &model.language().expect("a gpt2").config;
-    assert_eq!((config.intermediate_size(), config.max_position_embeddings()), (128, 1024));
-    assert!(config.tie_word_embeddings());
-}
-
-#[test]
-fn the_rotary_base_is_found_in_both_places() {
-    for changes in [
-        json!({ "rope_theta": 5e5 }),
-        json!({ "rope_theta": 500_000, "rope_scaling": null }),
-        json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 5e5 } }),
-        json!({ "rope_theta": 5e5, "rope_scaling": { "type": "default" } }),
-    ] {
-        let model = read(&llama(), changes).unwrap();
-        assert_eq!(model.language().expect("a llama").config.rope_theta(), 5e5);
-    }
-}
-
-#[test]
-fn keys_that_would_change_the_model_are_refused() {
-    for (base, changes, expected) in [
-        (
-            llama(),
-            json!({ "hidden_act": "gelu" }),
-            "hidden_act = \"gelu\" is not supported; only \"silu\" is",
-        ),
-        (llama(), json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor = 0.5 is not supported"),
-        (llama(), json!({ "pad_token_id": 64 }), "pad_token_id = 64 is no row"),
-        (llama(), json!({ "pruned_heads": { "0": [1] } }), "pruned_heads is not supported"),
-        (llama(), json!({ "quantization_config": { "bits": 4 } }), "QLoRA packs its weights"),
-        (llama(), json!({ "quantization_config": { "quant_method": "gptq" } }), "quantized (gptq)"),
-        (
-            llama(),
-            json!({ "model_type": "qwen3_moe", "num_experts": 128 }),
-            "a mixture of experts; take a dense model",
-        ),
-        (llama(), json!({ "model_type": "mixtral", "num_local_experts": 8 }), "a mixture of experts"),
-        (llama(), json!({ "model_type": "t5", "is_encoder_decoder": true }), "an encoder and a decoder"),
-        (
-            llama(),
-            json!({ "model_type": "bert", "is_encoder_decoder": false }),
-            "model_type bert is not supported; supp",
-        ),
-        (
-            llama(),
-            json!({ "model_type": "gemma3", "vision_config": {}, "text_config": { "model_type": "gemma3_text" } }),
-            "reads pictures too (vision_config); its text model is a gemma3_text: save",
-        ),
-        (
-            llama(),
-            json!({ "model_type": "qwen2_audio", "audio_config": {}, "text_config": { "model_type": "mamba" } }),
-            "reads sound too (audio_config); supported are",
-        ),
-        (llama(), json!({ "rope_scaling": { "rope_type": "llama3" } }), "rope_scaling: `factor` is missing"),
-        (llama(), json!({ "rope_scaling": { "factor": 8.0 } }), "`factor` = 8.0 is no key"),
-        (llama(), json!({ "rope_theta": 1e4, "rope_parameters": { "rope_theta": 1e5 } }), "differ"),
-        (llama(), json!({ "rope_parameters": { "full_attention": {} } }), "`full_attention` = {} is no key"),
-        (llama(), json!({ "layer_types": ["full_attention", "sliding_attention"] }), "sliding_attention"),
-        (llama(), json!({ "layer_types": "sliding_attention" }), "layer_types must be a list"),
-        (llama(), json!({ "is_causal": false }), "is_causal = false is not supported"),
-        (gpt2(), json!({ "num_attention_heads": 8 }), "num_attention_heads and n_head differ"),
-        // Absent, transformers takes 32 of them.
-        (llama(), json!({ "model_type": "qwen2" }), "num_key_value_heads 32"),
-        (llama(), json!({ "model_type": "mamba" }), "model_type mamba is not supported"),
-        (llama(), json!({ "hidden_size": null }), "the key `hidden_size` is missing"),
-        (llama(), json!({ "hidden_size": -4 }), "hidden_size must be at least 1, not -4"),
-        (llama(), json!({ "hidden_size": 0 }), "hidden_size must be at least 1, not 0"),
-        (llama(), json!({ "vocab_size": 1e300 }), "vocab_size must be a whole number of at least 1, not 1e"),
-        (llama(), json!({ "vocab_size": u64::MAX }), "vocab_size must be at most 2147483647"),
-        (llama(), json!({ "num_attention_heads": 5 }), "not a multiple"),
-        (
-            llama(),
-            json!({ "num_hidden_layers": 2_000_000_000 }),
-            "num_hidden_layers must be at most 65536, not 2000000000",
-        ),
-        (gpt2(), json!({ "n_layer": 2_000_000_000 }), "n_layer must be at most 65536"),
-        (llama(), json!({ "rms_norm_eps": "small" }), "rms_norm_eps must be a number above 0, not \"small\""),
-        (gpt2(), json!({ "activation_function": "tanh" }), "only \"gelu_new\", \"gelu\", \"relu\""),
-        (gpt2(), json!({ "scale_attn_weights": false }), "scale_attn_weights"),
-        (
-            gpt2(),
-            json!({ "model_type": "gptj", "rotary_dim": null }),
-            "rotary_dim is null, which transformers does not load either",
-        ),
-        (gpt2(), json!({ "n_layer": null }), "the key `n_layer` is missing"),
-    ] {
-        let message = read(&base, changes.clone()).unwrap_err();
-        assert!(message.contains(expected) && message.contains("config.json"), "{changes}\n-> {message}");
-    }
 }
 
 /// Of the deviation that is written, with the same random numbers.

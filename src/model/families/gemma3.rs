@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Family, gemma, gemma2, llama};
 use crate::keys::key::DefaultValue::Number;
 use crate::keys::{Key, Section};
 use crate::model::architecture::{Attention, Layer, QkNorm, Rope, with_windows};
-use crate::model::config::{ConfigFile, dimension, joined, with_default};
+use crate::model::config::{Whole, dimension, joined, with_default};
 use crate::ops::attention::Scores;
 
 const OWN: [Key; 19] =
@@ -18,6 +18,17 @@ const OWN: [Key; 19] =
 pub const GEMMA3: Family = Family {
     kind: "gemma3_text",
     class: "Gemma3ForCausalLM",
+    whole: Some(Whole {
+        kind: "gemma3",
+        others: &[
+            "vision_config",
+            "mm_tokens_per_image",
+            "boi_token_index",
+            "eoi_token_index",
+            "image_token_index",
+        ],
+        unused: &["final_logit_softcapping"],
+    }),
     presets: &[
         ("gemma-3-270m", include_str!("presets/gemma-3-270m.json")),
         ("gemma-3-1b", include_str!("presets/gemma-3-1b.json")),
@@ -31,25 +42,14 @@ pub const GEMMA3: Family = Family {
     ),
     activation: ("hidden_activation", "gelu_pytorch_tanh"),
     read: |file, written| {
-        file.by_default(written, &[("head_dim", 256), ("num_key_value_heads", 4), ("sliding_window", 4096)]);
+        // Files of published models leave out what is transformers' default.
+        file.by_default(written, &[("hidden_size", 2304), ("intermediate_size", 9216), ("head_dim", 256)]);
+        file.by_default(written, &[("num_hidden_layers", 26), ("num_attention_heads", 8)]);
+        file.by_default(written, &[("num_key_value_heads", 4), ("sliding_window", 4096)]);
+        file.by_default(written, &[("vocab_size", 262_208), ("max_position_embeddings", 131_072)]);
         file.only("sliding_window_pattern", json!(6))?;
         file.only("_sliding_window_pattern", json!(6))?;
-        // A table for each type of layer.
-        let tables = file.get("rope_parameters").and_then(Value::as_object);
-        let table = |kind: &str| tables.and_then(|tables| tables.get(kind)).and_then(Value::as_object);
-        if let Some(local) = table("sliding_attention") {
-            written.remove("rope_local_base_freq");
-            for (key, value) in local {
-                match key.as_str() {
-                    "rope_theta" => written.insert("rope_local_base_freq".into(), value.clone()),
-                    _ => {
-                        ConfigFile::refuse_unless(key, value, &json!("default"))?;
-                        None
-                    }
-                };
-            }
-        }
-        file.read_rope(&GEMMA3, table("full_attention"), written)
+        file.read_ropes_by_type(&GEMMA3, written)
     },
     complete: |dimensions| llama::complete(dimensions, 131_072),
     architecture: |of| {

@@ -1,10 +1,10 @@
 //! GPT-NeoX (Black et al. 2022) and Pythia: attention and a GELU MLP with a LayerNorm each, side by side or one after the
 //! other. One linear layer gives the query, key and value of each head, and rotary positions turn a part of it.
 
-use super::{Family, llama};
+use super::{Family, llama, plain};
 use crate::keys::key::DefaultValue::{Bool, Depends, Number};
 use crate::keys::{Key, Section};
-use crate::model::architecture::{Attention, Layer, Mlp, MlpLayers, Norm, Place, Projections, alike};
+use crate::model::architecture::{Place, Projections, alike};
 use crate::model::config::dimension;
 
 const OWN: [Key; 14] = [
@@ -23,6 +23,12 @@ const OWN: [Key; 14] = [
     dimension("tie_word_embeddings"),
     dimension("attention_bias").default(Bool(true)),
 ];
+
+const NAMES: plain::Names = plain::Names {
+    norms: ["input_layernorm", "post_attention_layernorm"],
+    attention: ("attention", Projections::FusedByHead("query_key_value"), "dense"),
+    mlp: ("mlp", ["dense_h_to_4h", "dense_4h_to_h"]),
+};
 
 pub const GPT_NEOX: Family = Family {
     kind: "gpt_neox",
@@ -48,35 +54,15 @@ pub const GPT_NEOX: Family = Family {
     read: |file, written| file.read_rope(&GPT_NEOX, None, written),
     complete: |dimensions| dimensions.even_head_dim().map(|_| ()),
     architecture: |of| {
-        let (norms, head_dim) = (["input_layernorm", "post_attention_layernorm"], of.even_head_dim()?);
-        let layer = Layer {
-            norm: Norm::Layer { eps: of.layer_norm_eps() },
-            place: match of.use_parallel_residual() {
-                true => Place::Parallel(norms[0], Some(norms[1])),
-                false => Place::Pre(norms),
-            },
-            residual_scale: None,
-            attention: Attention {
-                name: "attention",
-                projections: Projections::FusedByHead("query_key_value"),
-                bias: of.attention_bias(),
-                output: "dense",
-                output_bias: of.attention_bias(),
-                rope: Some(of.rope(head_dim)?),
-                ..Attention::even(of.num_attention_heads(), head_dim)
-            },
-            mlp: Mlp {
-                name: "mlp",
-                layers: MlpLayers::Plain(["dense_h_to_4h", "dense_4h_to_h"]),
-                intermediate_size: of.intermediate_size(),
-                activation: of.mlp_activation("gelu")?,
-                bias: true,
-            },
-        };
-        let mut all = llama::around(of, alike(layer, of.num_hidden_layers()));
-        all.embedding.name = "gpt_neox.embed_in";
-        (all.blocks, all.final_norm.0, all.head.name) =
-            ("gpt_neox.layers", "gpt_neox.final_layer_norm", "embed_out");
+        let mut layer = plain::layer(of, &NAMES, "gelu")?;
+        if of.use_parallel_residual() {
+            layer.place = Place::Parallel(NAMES.norms[0], Some(NAMES.norms[1]));
+        }
+        (layer.attention.bias, layer.attention.output_bias) = (of.attention_bias(), of.attention_bias());
+        layer.attention.rope = Some(of.rope(layer.attention.head_dim)?);
+        let names = ["gpt_neox.embed_in", "gpt_neox.layers", "gpt_neox.final_layer_norm"];
+        let mut all = plain::around(of, alike(layer, of.num_hidden_layers()), names);
+        all.head.name = "embed_out";
         Ok(all)
     },
     ..llama::LLAMA

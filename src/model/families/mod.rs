@@ -13,6 +13,7 @@ mod olmo2;
 mod opt;
 mod phi;
 mod phi3;
+mod plain;
 mod qwen2;
 mod qwen3;
 mod smollm3;
@@ -21,7 +22,7 @@ mod starcoder2;
 use serde_json::{Map, Value};
 
 use super::architecture::Architecture;
-use super::config::{ConfigFile, Dimensions};
+use super::config::{ConfigFile, Dimensions, Whole};
 use crate::keys::Section;
 use crate::keys::key::DefaultValue;
 
@@ -53,6 +54,8 @@ pub struct Family {
     pub kind: &'static str,
     /// transformers' class, in `architectures` of `config.json`.
     pub class: &'static str,
+    /// The model that reads more than text and whose text part is of this family.
+    pub whole: Option<Whole>,
     /// Names of published sizes, with their `config.json`.
     pub presets: &'static [(&'static str, &'static str)],
     /// The keys of its dimensions.

@@ -1,12 +1,10 @@
 //! OPT (Zhang et al. 2022): LayerNorm, learned positions behind two rows that no token has, multi-head attention with biases
 //! and a ReLU MLP.
 
-use super::{Family, llama};
+use super::{Family, llama, plain};
 use crate::keys::key::DefaultValue::{Bool, Depends};
 use crate::keys::{Key, Section};
-use crate::model::architecture::{
-    Attention, Layer, Mlp, MlpLayers, Norm, Place, Positions, Projections, alike,
-};
+use crate::model::architecture::{Positions, Projections, alike};
 use crate::model::config::dimension;
 
 const OWN: [Key; 8] = [
@@ -19,6 +17,12 @@ const OWN: [Key; 8] = [
     dimension("activation").default(Depends("\"relu\"")),
     dimension("tie_word_embeddings").default(Bool(true)),
 ];
+
+const NAMES: plain::Names = plain::Names {
+    norms: ["self_attn_layer_norm", "final_layer_norm"],
+    attention: ("self_attn", Projections::Apart(["q_proj", "k_proj", "v_proj"]), "out_proj"),
+    mlp: ("", ["fc1", "fc2"]),
+};
 
 pub const OPT: Family = Family {
     kind: "opt",
@@ -45,31 +49,11 @@ pub const OPT: Family = Family {
     },
     complete: |dimensions| dimensions.even_head_dim().map(|_| ()),
     architecture: |of| {
-        let layer = Layer {
-            norm: Norm::Layer { eps: 1e-5 },
-            place: Place::Pre(["self_attn_layer_norm", "final_layer_norm"]),
-            residual_scale: None,
-            attention: Attention {
-                name: "self_attn",
-                projections: Projections::Apart(["q_proj", "k_proj", "v_proj"]),
-                bias: true,
-                output: "out_proj",
-                output_bias: true,
-                ..Attention::even(of.num_attention_heads(), of.even_head_dim()?)
-            },
-            mlp: Mlp {
-                name: "",
-                layers: MlpLayers::Plain(["fc1", "fc2"]),
-                intermediate_size: of.intermediate_size(),
-                activation: of.mlp_activation("relu")?,
-                bias: true,
-            },
-        };
-        let mut all = llama::around(of, alike(layer, of.num_hidden_layers()));
-        all.embedding.name = "model.decoder.embed_tokens";
+        let layers = alike(plain::layer(of, &NAMES, "relu")?, of.num_hidden_layers());
+        let names = ["model.decoder.embed_tokens", "model.decoder.layers", "model.decoder.final_layer_norm"];
+        let mut all = plain::around(of, layers, names);
         let (name, rows) = ("model.decoder.embed_positions", of.max_position_embeddings() + 2);
         all.embedding.positions = Positions::Learned { name, rows, offset: 2 };
-        (all.blocks, all.final_norm.0) = ("model.decoder.layers", "model.decoder.final_layer_norm");
         Ok(all)
     },
     ..llama::LLAMA

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::ops::dense::Arithmetic;
-use crate::ops::narrow;
 use crate::ops::testing::{assert_close, random};
+use crate::ops::{narrow, nf4};
 
 const TOKENS: usize = 5;
 const INPUTS: usize = 11;
@@ -53,13 +53,30 @@ fn by_definition(drawn: &[Vec<f64>; 6], bias: &[f64], mask: &[f64], rank: usize)
     [y, dx, da, db, dm]
 }
 
+/// The weight as it is stored, and its elements [outputs, inputs] in fp64: of a packed one those that 4 bits hold.
+fn stored(weight: Tensor<2>, layout: WeightLayout, packs: bool) -> (Weight, Vec<f64>) {
+    let swap = |tensor: Tensor<2>| if layout == WeightLayout::OutIn { tensor } else { tensor.transpose() };
+    if !packs {
+        return (Weight::from(swap(weight.clone()).autodiff()), list(weight));
+    }
+    let (shape, device) = (layout.shape(INPUTS, OUTPUTS), weight.device());
+    let elements = swap(weight).into_data();
+    let codes = nf4::pack(elements.as_bytes(), shape, DType::F32);
+    let numbers = Tensor::<2>::from_data(nf4::unpack_data(codes.as_bytes(), shape, DType::F32), &device);
+    let carried = Tensor::<2>::from_data(codes, &device).autodiff();
+    (Weight { packed: Some(shape), ..Weight::from(carried) }, list(swap(numbers)))
+}
+
+/// Also of QLoRA's weights in 4 bits, whose numbers are W.
 #[test]
 fn dora_equals_its_definition_with_and_without_dropout() {
-    for (rank, layout, rate) in [
-        (3, WeightLayout::OutIn, 0.0),
-        (3, WeightLayout::InOut, 0.0),
-        (1, WeightLayout::OutIn, 0.4),
-        (5, WeightLayout::InOut, 0.4),
+    for (rank, layout, rate, packs) in [
+        (3, WeightLayout::OutIn, 0.0, false),
+        (3, WeightLayout::InOut, 0.0, false),
+        (1, WeightLayout::OutIn, 0.4, false),
+        (5, WeightLayout::InOut, 0.4, false),
+        (3, WeightLayout::OutIn, 0.0, true),
+        (2, WeightLayout::InOut, 0.4, true),
     ] {
         for (dtype, allowed) in [(DType::F32, 1e-5), (DType::BF16, 3e-2)] {
             let shapes = [
@@ -75,15 +92,18 @@ fn dora_equals_its_definition_with_and_without_dropout() {
             let dropout = Dropout::new(rate, Some(3), 4);
             let ones = Tensor::<2>::ones([TOKENS, INPUTS], &drawn[0].device());
             let mask = list(dropout.map_or(ones.clone(), |dropout| dropout.apply(ones)));
-            let numbers = drawn.clone().map(list);
+            let mut numbers = drawn.clone().map(list);
             let biases: Vec<f64> = bias.to_data().iter::<f64>().collect();
+            let [x, drawn_weight, a, b, m, g] = drawn;
+            let weight;
+            (weight, numbers[1]) = stored(drawn_weight, layout, packs);
+            let lengths = list(first_magnitude(weight.clone(), layout));
+            let of_rows = numbers[1].chunks(INPUTS).map(|row| row.iter().map(|w| w * w).sum::<f64>().sqrt());
+            assert_close(&lengths, &of_rows.collect::<Vec<_>>(), 1e-6);
             let expected = by_definition(&numbers, &biases, &mask, rank);
-
-            let [x, weight, a, b, m, g] = drawn;
             let [x, a, b, m] = [x, a, b, m].map(|tensor| tensor.autodiff().require_grad());
-            let weight = if layout == WeightLayout::OutIn { weight } else { weight.transpose() };
             let layer = Layer {
-                weight: Weight::from(weight.autodiff()),
+                weight,
                 bias: Some(bias.autodiff().into()),
                 layout,
                 arithmetic: Arithmetic { dtype, math: Fp32Math::Exact },

@@ -11,7 +11,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use super::{HubName, Needs};
+use itertools::Itertools;
+
+use super::{HubName, MAIN, Needs};
 use crate::params::weights;
 
 /// The folder of a model or data set in the cache.
@@ -25,6 +27,15 @@ pub fn snapshot(repository: &Path, revision: &str) -> Option<PathBuf> {
     let commit = fs::read_to_string(repository.join("refs").join(revision));
     let commit = commit.map_or(revision.to_string(), |text| text.trim().to_string());
     Some(repository.join("snapshots").join(commit)).filter(|folder| !revision.is_empty() && folder.is_dir())
+}
+
+/// The folder with the files of a model in its folder of the cache, or in the `snapshots` there: that of the main branch, else
+/// the last by its name.
+pub fn any_snapshot(folder: &Path) -> Option<PathBuf> {
+    let model = if folder.ends_with("snapshots") { folder.parent()? } else { folder };
+    let all = || fs::read_dir(model.join("snapshots")).into_iter().flatten().flatten();
+    let last = || all().map(|entry| entry.path()).filter(|path| path.is_dir()).sorted().next_back();
+    snapshot(model, MAIN).or_else(last)
 }
 
 /// Whether a snapshot has what is needed of a model. A tokenizer cannot be missed: not every model has one.

@@ -3,7 +3,7 @@
 //! The cache is the one of Hugging Face's own programs (`models--owner--name/{blobs, refs, snapshots}`), so a model that one
 //! of them has fetched is there for the others.
 
-mod cache;
+pub mod cache;
 mod data_set;
 mod download;
 mod remote;

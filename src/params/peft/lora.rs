@@ -15,7 +15,7 @@ use crate::ops::dense::WeightLayout;
 use crate::params::save::{MARK, RUNNER, write_weights};
 use crate::params::table::{Entry, Table};
 use crate::params::tuning::{Biases, Lora, MAGNITUDE, Targets, patterns};
-use crate::params::weights::{HEAD, is_embedding};
+use crate::params::weights::{HEAD, inner, is_embedding};
 
 /// Keys that change what an adapter computes; PEFT's defaults of them do not.
 const UNSUPPORTED: [&str; 12] = [
@@ -178,10 +178,10 @@ pub fn config(lora: &Lora, layout: WeightLayout, table: &Table) -> Map<String, V
 }
 
 /// Writes the matrices of all layers, and parameters of the model itself that are `kept` with them. Where the head `ties` to
-/// the embedding, PEFT asks for both.
+/// the embedding, PEFT asks for both. `is_inner`: whether the layers are those of the text part of a larger model.
 pub fn write(
     path: &Path,
-    table: &Table,
+    (table, is_inner): (&Table, bool),
     (kept, ties): (&[&Entry], bool),
     value: &mut dyn FnMut(&str) -> TensorData,
 ) -> io::Result<()> {
@@ -191,6 +191,7 @@ pub fn write(
     let stored = |entry: &&Entry| {
         let is_adapted = entry.name.rsplit_once('.').is_some_and(|(path, _)| adapted.contains(path));
         let name = wrapped(&entry.name, is_adapted);
+        let name = if is_inner { inner::in_adapter(&name) } else { name };
         // PEFT's magnitude is a vector.
         let is_vector = entry.name.ends_with(MAGNITUDE);
         let shape = if is_vector { entry.shape[1..].to_vec() } else { entry.shape.clone() };

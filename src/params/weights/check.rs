@@ -69,14 +69,15 @@ fn sized_by(name: &str) -> String {
 impl Weights {
     /// Compares with the parameters of a model; those of adapters are in its files where training was interrupted.
     ///
-    /// Buffers of older files are ignored. A file may have a head that is `tied` to the embedding if the two are
+    /// Buffers of older files and parts that read other than text are ignored. A file may have a head that is `tied` to the embedding if the two are
     /// equal, or the head alone.
     ///
     /// # Errors
     /// Every missing, extra, wrongly shaped or unreadable tensor, in one error.
     pub fn check(&self, expected: &Table, tied: bool) -> Result<(), String> {
         let (mut problems, used) = self.problems(expected, tied);
-        let unused = self.names().filter(|name| !used.contains(*name) && !is_buffer(name));
+        let unused =
+            self.names().filter(|name| !used.contains(*name) && !is_buffer(name) && !self.is_other(name));
         problems.extend(unused.filter_map(|name| self.unexpected(name, expected)));
         if problems.is_empty() {
             return Ok(());

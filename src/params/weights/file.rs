@@ -1,5 +1,6 @@
 //! One safetensors file, mapped into memory, whose header was checked against its bytes.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Metadata, TensorInfo, TensorView};
 use serde_json::{Map, Value};
 
-use super::found;
+use super::{found, inner};
 
 #[derive(Debug)]
 pub struct TensorFile {
@@ -17,6 +18,8 @@ pub struct TensorFile {
     /// Where the bytes of tensors begin.
     data: usize,
     map: Mmap,
+    /// The names of a text part's tensors in the text model alone, each with that in the file.
+    renamed: BTreeMap<String, String>,
 }
 
 impl TensorFile {
@@ -41,7 +44,19 @@ impl TensorFile {
             })
         })?;
         // Eight bytes hold the length of the header.
-        Ok(Self { path: path.to_path_buf(), header, data: 8 + length, map })
+        let renamed = header.offset_keys().into_iter();
+        let renamed = renamed.filter_map(|stored| Some((inner::own_name(&stored)?, stored))).collect();
+        Ok(Self { path: path.to_path_buf(), header, data: 8 + length, map, renamed })
+    }
+
+    /// A name in the file that is another in the text model alone, of which the file's model is more.
+    pub fn renamed(&self) -> Option<&str> {
+        self.renamed.values().next().map(String::as_str)
+    }
+
+    /// Whether the name is of a text part's tensor.
+    pub fn is_renamed(&self, own: &str) -> bool {
+        self.renamed.contains_key(own)
     }
 
     /// What the file says of itself under this key.
@@ -49,15 +64,18 @@ impl TensorFile {
         self.header.metadata().as_ref()?.get(key).cloned()
     }
 
-    /// In alphabetical order.
+    /// In alphabetical order; those of a text part as in the text model alone.
     pub fn names(&self) -> Vec<String> {
-        let mut names = self.header.offset_keys();
+        let stored = self.header.offset_keys().into_iter();
+        let mut names: Vec<String> =
+            stored.map(|stored| inner::own_name(&stored).unwrap_or(stored)).collect();
         names.sort_unstable();
         names
     }
 
     /// A tensor where it lies in the file: little-endian, row-major, not aligned.
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        let name = self.renamed.get(name).map_or(name, String::as_str);
         let TensorInfo { dtype, shape, data_offsets: (start, end) } = self.header.info(name)?;
         TensorView::new(*dtype, shape.clone(), &self.map[self.data + start..self.data + end]).ok()
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::check::{HEAD, is_embedding};
 use super::file::TensorFile;
-use super::found;
+use super::{found, inner};
 use crate::params::hub::{self, Needs};
 use crate::params::save::WEIGHTS;
 
@@ -47,7 +47,8 @@ impl Weights {
             paths.iter().map(|path| TensorFile::open(path)).collect::<Result<_, _>>()?;
         let names = owners(&files)?;
         for (name, file) in &weight_map {
-            let found = names.get(name).map(|owner| &files[*owner].path);
+            let own = inner::own_name(name);
+            let found = names.get(own.as_ref().unwrap_or(name)).map(|owner| &files[*owner].path);
             if found != Some(&folder.join(file)) {
                 return Err(format!(
                     "{}: it places tensor {name} in {file}, which does not hold it",
@@ -76,6 +77,22 @@ impl Weights {
         let bare = || PREFIXES.iter().find_map(|prefix| of(name.strip_prefix(prefix)?));
         let head = || if is_embedding(name) { of(HEAD) } else { None };
         of(name).or_else(bare).or_else(head).map(|(stored, owner)| (stored.as_str(), *owner))
+    }
+
+    /// A name in the files of a text part's tensor, where their model is more than the text model.
+    pub fn inner(&self) -> Option<&str> {
+        self.files.iter().find_map(TensorFile::renamed)
+    }
+
+    /// Whether a tensor is none of the text part, in files of a model that is more.
+    pub(super) fn is_other(&self, name: &str) -> bool {
+        let is_renamed = |owner: &usize| self.files[*owner].is_renamed(name);
+        self.inner().is_some() && name != HEAD && !self.names.get(name).is_some_and(is_renamed)
+    }
+
+    /// The tensors that are none of the text part, with their names.
+    pub fn others(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
+        self.names().filter(|name| self.is_other(name)).filter_map(|name| Some((name, self.get(name)?)))
     }
 
     /// Whether the file is of a model that was saved without its head: it leaves out what begins the names.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use itertools::Itertools;
 
+use crate::params::hub::cache;
+
 /// How a file begins that is something else, what it is, and what to do.
 const BEGINNINGS: [(&[u8], &str); 6] = [
     (
@@ -81,7 +83,7 @@ pub fn lacks(folder: &Path, name: &str) -> String {
         );
     }
     let lacks = format!("{} holds no {name}", folder.display());
-    if let Some(snapshot) = snapshot(folder) {
+    if let Some(snapshot) = cache::any_snapshot(folder) {
         let snapshot = snapshot.display();
         return format!(
             "{lacks}: it is a folder of Hugging Face's cache; name the snapshot in it, {snapshot}"
@@ -109,16 +111,6 @@ pub fn lacks(folder: &Path, name: &str) -> String {
         Some(inner) => format!("{lacks}; there is one in {}: name that folder", inner.display()),
         None => format!("{lacks}; name a folder that holds config.json and *.safetensors"),
     }
-}
-
-/// The folder with the files of a model in a folder of Hugging Face's cache, `models--owner--name`: that of the main branch
-/// where it has one.
-fn snapshot(folder: &Path) -> Option<PathBuf> {
-    let all = if folder.ends_with("snapshots") { folder.to_path_buf() } else { folder.join("snapshots") };
-    let main = fs::read_to_string(all.with_file_name("refs").join("main")).unwrap_or_default();
-    let snapshots = || fs::read_dir(&all).ok().into_iter().flatten().flatten().map(|entry| entry.path());
-    let main = Some(all.join(main.trim())).filter(|path| !main.trim().is_empty() && path.is_dir());
-    main.or_else(|| snapshots().filter(|path| path.is_dir()).sorted().next_back())
 }
 
 /// A file that a download of this one has left: beside it, or where `hf download --local-dir` keeps its own.

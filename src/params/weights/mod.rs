@@ -6,6 +6,7 @@ mod convert;
 mod file;
 mod folder;
 pub mod found;
+pub mod inner;
 
 #[cfg(test)]
 mod tests;

@@ -15,14 +15,19 @@ use crate::params::hub;
 
 /// What a run has besides weights.
 pub struct Beside<'a> {
-    pub data: &'a Data,
+    data: &'a Data,
     /// Of its text.
-    pub tokenizer: Option<&'a Tokenizer>,
-    /// The folder of the first weights.
-    pub base: Option<&'a Path>,
+    tokenizer: Option<&'a Tokenizer>,
+    /// The folder of the first weights, of a model of the Hub that in the cache.
+    base: Option<PathBuf>,
 }
 
-impl Beside<'_> {
+impl<'a> Beside<'a> {
+    /// `base`: the first weights as the cell names them.
+    pub fn new(data: &'a Data, tokenizer: Option<&'a Tokenizer>, base: Option<&Path>) -> Self {
+        Self { data, tokenizer, base: base.map(hub::local) }
+    }
+
     /// The folder that the tokenizer is read from, with its file; `None` where there is none, or it was trained.
     fn tokenizer_folder(&self) -> Option<(PathBuf, Option<PathBuf>)> {
         match self.data {
@@ -35,7 +40,7 @@ impl Beside<'_> {
                     false => Some((path.parent().unwrap_or(Path::new("")).to_path_buf(), Some(path))),
                 }
             }
-            Data::Random => Some((self.base?.to_path_buf(), None)),
+            Data::Random => Some((self.base.clone()?, None)),
         }
     }
 
@@ -50,7 +55,11 @@ impl Beside<'_> {
     /// # Errors
     /// When it cannot be read.
     pub fn config(&self) -> io::Result<(Option<ConfigFile>, Option<&[u32]>)> {
-        let base = self.base.map(|folder| ConfigFile::read(folder).map_err(io::Error::other)).transpose()?;
+        let base = self
+            .base
+            .as_deref()
+            .map(|folder| ConfigFile::read(folder).map_err(io::Error::other))
+            .transpose()?;
         let own = if base.is_none() { self.tokenizer } else { self.trained() };
         let ends = own.map(Tokenizer::ends);
         let ends = if base.is_none() { Some(ends.unwrap_or_default()) } else { ends };
@@ -84,12 +93,8 @@ impl Beside<'_> {
     /// When a file cannot be read or written.
     pub fn write_generation(&self, folder: &Path) -> io::Result<()> {
         let of_tokenizer = self.tokenizer_folder().map(|(from, _)| from);
-        let from = self
-            .base
-            .map(Path::to_path_buf)
-            .into_iter()
-            .chain(of_tokenizer)
-            .find(|from| from.join(GENERATION).is_file());
+        let mut all = self.base.clone().into_iter().chain(of_tokenizer);
+        let from = all.find(|from| from.join(GENERATION).is_file());
         let Some(from) = from else { return Ok(()) };
         let Some(trained) = self.trained() else { return copy(&from, folder, GENERATION) };
         // Its tokens are those of another vocabulary.

@@ -12,7 +12,8 @@ use super::{Results, Training};
 use crate::data::Position;
 use crate::measure::Load;
 use crate::optim::{Kept, Visit};
-use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
+use crate::params::save::{LAYOUT, WEIGHTS, write_weights, write_within};
+use crate::params::weights::Weights;
 use crate::recipe::Cell;
 use crate::train::build::Build;
 
@@ -86,7 +87,13 @@ impl<N: Build> Training<'_, N> {
         let mut value = |name: &str| shares.asked_for(name, residence);
         let tuning = self.cell.tuning();
         let merged = |name: &str| tuning.merged(name, layout, &mut value);
-        write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
+        let first = base.map(|base| Weights::open(base).map_err(io::Error::other)).transpose()?;
+        let path = folder.join(WEIGHTS);
+        match first.filter(|first| first.inner().is_some()) {
+            Some(first) => write_within(&path, &table, &first, merged),
+            None => write_weights(&path, &table, LAYOUT, merged),
+        }
+        .map_err(io::Error::other)?;
         let beside = self.beside(base);
         let (first, ends) = beside.config()?;
         let config = model.config_file(self.cell.precision.stored(), first, ends);
@@ -96,7 +103,7 @@ impl<N: Build> Training<'_, N> {
         beside.write_generation(folder)
     }
 
-    fn beside<'b>(&'b self, base: Option<&'b Path>) -> Beside<'b> {
-        Beside { data: &self.cell.data, tokenizer: self.feed.tokenizer(), base }
+    fn beside(&self, base: Option<&Path>) -> Beside<'_> {
+        Beside::new(&self.cell.data, self.feed.tokenizer(), base)
     }
 }
