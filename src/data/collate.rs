@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::DataError;
+use super::pairs::Sources;
 use super::sampler::SamplerConfig;
 use super::samples::{Sample, Samples, Token};
 use super::share::Share;
@@ -18,6 +19,8 @@ pub struct Collated {
     pub rows: usize,
     pub width: usize,
     pub ids: Vec<i32>,
+    /// Of an encoder and a decoder, where the rows are targets.
+    pub sources: Option<Sources>,
     /// Of each token within its sample.
     pub positions: Vec<i32>,
     /// The token after each one in its sample; -100 where there is none, or it is given.
@@ -52,6 +55,8 @@ pub struct Collator {
     pub batch_size: usize,
     /// Tokens of a sample at most.
     pub max_length: usize,
+    /// The token that a target begins with, of an encoder and a decoder.
+    pub start: Option<u32>,
     /// Before each sample, beyond its length.
     pub virtual_tokens: Option<VirtualTokens>,
     /// What of each batch is computed here.
@@ -66,9 +71,10 @@ impl Collator {
             indices.iter().map(|i| self.samples.get(*i as usize)).collect::<Result<Vec<Sample>, _>>()?;
         let longest = samples.iter().map(|sample| sample.tokens.len()).max().unwrap_or(0);
         let width = self.config.width(longest, self.batch_size, self.max_length);
-        let batch = match self.config.sampler.is_packed() {
-            true => self.packed(&samples, width),
-            false => self.rows(&samples, width),
+        let batch = match (self.start, self.config.sampler.is_packed()) {
+            (Some(start), _) => self.pairs(&samples, start),
+            (None, true) => self.packed(&samples, width),
+            (None, false) => self.rows(&samples, width),
         };
         Ok(Collated { share: self.share, ..batch.with_virtual_tokens(self.virtual_tokens) })
     }

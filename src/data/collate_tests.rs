@@ -11,6 +11,7 @@ fn collator(sampler: Sampler) -> Collator {
     let texts = ["b", "bcd", "bcdefg"].map(str::to_string).to_vec();
     let tokenizer = Tokenizer::train(&[], 257).unwrap();
     Collator {
+        start: None,
         samples: Samples::new(texts, &tokenizer, 5, Tokenize::Once).unwrap(),
         config: SamplerConfig { pad_to_multiple_of: 3, ..SamplerConfig::of(sampler) },
         batch_size: 2,
@@ -48,6 +49,7 @@ fn a_prompt_has_no_labels_however_samples_are_batched() {
     let texts = ["ab", "", "abcd"].map(text).to_vec();
     let tokenizer = Tokenizer::train(&[], 257).unwrap();
     let collator = |sampler| Collator {
+        start: None,
         samples: Samples::prompted(texts.clone(), &tokenizer, 7, Tokenize::Once).unwrap(),
         config: SamplerConfig::of(sampler),
         batch_size: 2,
@@ -154,6 +156,7 @@ fn every_token_has_its_own_mask_however_samples_are_batched() {
             max_length: 6,
             virtual_tokens: None,
             share: Share::WHOLE,
+            start: None,
         }
     };
     let no = NO_LABEL;

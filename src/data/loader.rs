@@ -191,8 +191,15 @@ mod tests {
         let max_length = 16;
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: 1 };
         let share = Share::WHOLE;
-        let collator =
-            Arc::new(Collator { samples, config, batch_size, max_length, virtual_tokens: None, share });
+        let collator = Arc::new(Collator {
+            samples,
+            config,
+            batch_size,
+            max_length,
+            start: None,
+            virtual_tokens: None,
+            share,
+        });
         (Loader::new(&plan, &collator, Position::default(), finish), collator)
     }
 

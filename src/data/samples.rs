@@ -4,7 +4,7 @@
 mod encode;
 mod encoder;
 mod store;
-mod token;
+pub(super) mod token;
 
 use std::borrow::Cow;
 use std::sync::Arc;

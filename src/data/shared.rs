@@ -42,6 +42,7 @@ impl Collated {
         });
         let rows = if segments.is_some() { 1 } else { count };
         Self {
+            sources: self.sources.map(|sources| sources.rows(first..first + count)),
             rows,
             width: range.len() / rows,
             ids: self.ids[range.clone()].to_vec(),
@@ -73,6 +74,7 @@ mod tests {
         });
         let rows = if packed { 1 } else { lengths.len() };
         Collated {
+            sources: None,
             rows,
             width: tokens / rows,
             labels: ids.clone(),

@@ -142,10 +142,13 @@ impl Cell {
         operators.works(&workload)
     }
 
-    /// Of sequences with so many tokens together, whose squared lengths add up to `squares`.
+    /// Of sequences with so many tokens together, whose squared lengths add up to `squares`; of an encoder and a decoder, of
+    /// which each has half of both.
     pub fn flops_of(&self, tokens: u64, squares: f64) -> Flops {
         let workload = self.workload();
-        let setting = Setting { batch: 1, sequence: tokens, squares, ..workload.setting() };
+        let stacks = if self.model.has_encoder() { 2 } else { 1 };
+        let squares = squares / stacks as f64;
+        let setting = Setting { batch: 1, sequence: tokens / stacks, squares, ..workload.setting() };
         self.operators_of(&setting).flops(&workload)
     }
 }

@@ -1,4 +1,4 @@
-//! [`Architecture`]: a decoder as data: its parts and their sizes, and the names that they have in Hugging Face's files.
+//! [`Architecture`]: a decoder, or an encoder and a decoder, as data: its parts and their sizes, and the names that they have in Hugging Face's files.
 
 mod derived;
 
@@ -7,13 +7,14 @@ use std::sync::Arc;
 pub use derived::{with_scales, with_windows};
 
 use crate::ops::activation::Activation;
+use crate::ops::attention::relative::Buckets;
 use crate::ops::attention::{HeadSizes, Scores};
 use crate::ops::cost::Setting;
 use crate::ops::cross_entropy::Logits;
 use crate::ops::dense::WeightLayout;
 use crate::ops::rope::{Pairs, Scaling};
 
-/// A causal language model: an embedding, layers, a norm and a head.
+/// A language model: an embedding, layers, a norm and a head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Architecture {
     pub vocab_size: usize,
@@ -21,9 +22,11 @@ pub struct Architecture {
     /// Longest sequence, in tokens.
     pub max_positions: usize,
     pub embedding: Embedding,
-    /// Name of the list of layers; a layer's number follows it.
+    /// What reads a source before the decoder reads a target.
+    pub encoder: Option<Encoder>,
+    /// Name of the decoder's list of layers; a layer's number follows it.
     pub blocks: &'static str,
-    /// Equal ones may be one.
+    /// Those of an encoder before the decoder's. Equal ones may be one.
     pub layers: Vec<Arc<Layer>>,
     /// The norm after the last layer, with its name.
     pub final_norm: (&'static str, Norm),
@@ -33,6 +36,20 @@ pub struct Architecture {
     /// Whether random weights whose products are added to the residual stream are smaller by √(2 · layers)
     /// (Radford et al. 2019).
     pub small_residual_weights: bool,
+}
+
+/// The first layers, which read a source, and the norm of what they give.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Encoder {
+    /// Name of its list of layers.
+    pub blocks: &'static str,
+    /// How many of all layers are its.
+    pub layers: usize,
+    pub final_norm: (&'static str, Norm),
+    /// Of its layers, and of the decoder's.
+    pub relative_biases: [RelativeBias; 2],
+    /// The token that a target begins with, before the first that is predicted.
+    pub start: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +74,7 @@ pub enum Positions {
     Sinusoidal,
 }
 
-/// Attention and an MLP around a residual stream.
+/// Attention and an MLP around a residual stream; between them a decoder's attention to the encoder's result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     /// Every norm but those of queries and keys.
@@ -66,6 +83,8 @@ pub struct Layer {
     /// What is added to the residual stream is multiplied by this.
     pub residual_scale: Option<f64>,
     pub attention: Attention,
+    /// With the norm before it.
+    pub cross_attention: Option<(&'static str, Attention)>,
     pub mlp: Mlp,
 }
 
@@ -129,6 +148,28 @@ pub struct Attention {
     pub qk_norm: Option<QkNorm>,
     pub rope: Option<Rope>,
     pub scores: Scores,
+    pub sees: Sees,
+    /// Whether its stack's [`RelativeBias`] is added to its scores.
+    pub relative_bias: bool,
+}
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sees {
+    /// Those that are not after it.
+    Earlier,
+    All,
+    /// Those of the encoder's result.
+    Encoder,
+}
+
+/// A bias of the scores by the distance of a query and a key, which the layers of a stack share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelativeBias {
+    /// Of its table [buckets, heads].
+    pub name: &'static str,
+    pub buckets: Buckets,
+    pub heads: usize,
 }
 
 /// The linear layers that give queries, keys and values, by their names.
@@ -228,6 +269,8 @@ impl Attention {
             qk_norm: None,
             rope: None,
             scores: Scores::default(),
+            sees: Sees::Earlier,
+            relative_bias: false,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Generation: continues prompts token by token, greedily or by sampling, with a cache of keys and
 //! values; prompts of different lengths are padded on the left.
 
+mod targets;
+
 use burn::tensor::{Device, Tensor};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -52,6 +54,9 @@ pub fn generate(
     device: &Device,
 ) -> Result<Vec<Vec<u32>>, NotNumbers> {
     assert!(!prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()), "a prompt needs a token");
+    if let Some(start) = network.target_start() {
+        return targets::generate(network, (prompts, start), request, stops, device);
+    }
     let batch = prompts.len();
     // Virtual tokens are the first of each sequence, with ids of 0.
     let before = network.virtual_tokens();
@@ -135,6 +140,7 @@ fn tokens(
             device,
         ),
         positions: Ids::new(cells(&|_, pad, c| c.saturating_sub(pad) as i32, columns.clone()), device),
+        source: None,
         batch,
         sequence: columns.len(),
         mask: Mask { starts, packing: None },

@@ -212,6 +212,11 @@ impl Model {
         self.language().map(|model| model.family.kind)
     }
 
+    /// Whether it reads sources before it learns targets.
+    pub fn has_encoder(&self) -> bool {
+        self.language().is_some_and(|model| model.architecture().encoder.is_some())
+    }
+
     /// Tokens a language model knows.
     pub fn vocab_size(&self) -> Option<usize> {
         self.language().map(|model| model.architecture().vocab_size)
@@ -238,6 +243,8 @@ impl Model {
         match model.family.operators {
             // An MLP with biases is linear layers and their gate.
             ["swiglu", others @ ..] if !model.shape().gated => others,
+            // And one of a gated MLP is in its operator.
+            ["swiglu", .., "gelu"] => model.family.operators.split_last().map_or(&[], |(_, others)| others),
             all => all,
         }
     }

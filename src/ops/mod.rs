@@ -27,6 +27,7 @@ pub mod parameters;
 pub mod product;
 pub mod residual;
 pub mod rope;
+pub mod rows;
 pub mod segment;
 pub mod slices;
 pub mod tensor_parallel;

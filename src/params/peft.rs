@@ -106,9 +106,10 @@ impl PeftType<'_> {
         table: &Table,
         value: &mut dyn FnMut(&str) -> TensorData,
     ) -> io::Result<()> {
+        let has_encoder = table.entries.iter().any(|entry| entry.name.starts_with("encoder."));
         let mut config = json!({
             "peft_type": self.name(),
-            "task_type": "CAUSAL_LM",
+            "task_type": if has_encoder { "SEQ_2_SEQ_LM" } else { "CAUSAL_LM" },
             "base_model_name_or_path": base,
             "inference_mode": true,
         });

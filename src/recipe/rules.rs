@@ -1,6 +1,7 @@
 //! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
+mod encoder;
 mod generate;
 mod graph;
 mod inference;
@@ -34,8 +35,9 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 14] = [
+    let rules: [fn(&Cell) -> Checked; 15] = [
         sequences,
+        encoder::check,
         // Before the rules that compute costs: no product of sizes may overflow.
         sizes::check,
         generate::check,

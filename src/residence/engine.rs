@@ -18,6 +18,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::activations::{Activations, Input};
 use super::layout::{Layout, Part, block_id};
+use super::names::BlockNames;
 use super::turns::{SlotState, Turns};
 use super::{Movement, ParameterStore};
 use crate::device::trace::Mark;
@@ -37,8 +38,7 @@ pub struct Engine {
     movement: Arc<dyn Movement>,
     /// The device of the slots.
     device: Device,
-    /// Beginning of the names of the blocks' parameters, before the block's number: `model.layers`.
-    prefix: &'static str,
+    names: BlockNames,
     /// The inputs that wait on the host for backward.
     pub activations: Option<Activations>,
     slots: Slots,
@@ -60,7 +60,7 @@ impl Engine {
         (size, slots): (StoreSize, Slots),
         movement: Arc<dyn Movement>,
         device: Device,
-        prefix: &'static str,
+        names: BlockNames,
     ) -> Self {
         let count = layouts.len();
         Self {
@@ -68,7 +68,7 @@ impl Engine {
             layouts,
             movement,
             device,
-            prefix,
+            names,
             activations: None,
             slots,
             turn: None,

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 
+use super::names::BlockNames;
 use crate::ops::parameters::each_parameter;
-use crate::params::table::{Entry, id};
+use crate::params::table::{Entry, Group, id};
 
 /// Parameters begin at multiples of this many bytes, as the device's own allocations do.
 const ALIGNMENT: usize = 512;
@@ -47,9 +48,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of the entries whose names begin with the name of a block: `model.layers.0.`
+    /// The layout of a block's entries, whose names begin with the block's: `model.layers.0.` One that stands there and that
+    /// several blocks read is none of its.
     pub fn of(entries: &[Entry], block: &str) -> Self {
-        Self::over(entries.iter().filter_map(|entry| Some((entry, entry.name.strip_prefix(block)?))))
+        let own = entries.iter().filter(|entry| matches!(entry.group, Group::Block(_) | Group::Adapter));
+        Self::over(own.filter_map(|entry| Some((entry, entry.name.strip_prefix(block)?))))
     }
 
     /// The layout of these entries, each with its name within the block.
@@ -79,15 +82,14 @@ impl Layout {
         (1..self.parts.len()).contains(&self.trainable)
     }
 
-    /// The block and the number of the part of a parameter `prefix.block.part`; `None` of any other. `layout`: of a block, if
-    /// there is one.
+    /// The block and the number of the part of a parameter; `None` of one that is in no block. `layout`: of a block, if there
+    /// is one.
     pub fn place<'l>(
         name: &str,
-        prefix: &str,
+        names: &BlockNames,
         layout: impl FnOnce(usize) -> Option<&'l Self>,
     ) -> Option<(usize, usize)> {
-        let (block, part) = name.strip_prefix(prefix)?.strip_prefix('.')?.split_once('.')?;
-        let block = block.parse().ok()?;
+        let (block, part) = names.find(name)?;
         Some((block, layout(block)?.find(part)?))
     }
 

@@ -10,6 +10,7 @@ use burn::tensor::{DType, Device, Tensor};
 use super::config::Placement;
 use super::engine::{Engine, Pass};
 use super::layout::Layout;
+use super::names::BlockNames;
 use super::sharded::{ShardedBlocks, Sharding};
 use super::strategy::resident;
 use super::turns::Turns;
@@ -40,29 +41,28 @@ impl fmt::Debug for Offloaded {
 }
 
 impl Offloaded {
-    /// Makes `count` blocks one by one on the device, and moves each to the host or to its own slot; `None` if blocks do not
+    /// Makes the blocks one by one on the device, and moves each to the host or to its own slot; `None` if blocks do not
     /// move. `table`: the network's parameters.
     ///
     /// # Panics
     /// When the host or the device does not have enough memory.
     pub fn new<M: Module>(
         placement: Placement,
-        prefix: &'static str,
-        count: usize,
+        names: &BlockNames,
         source: &Source,
         table: &Table,
         make: impl Fn(usize) -> M,
     ) -> Option<Self> {
         let movement = placement.offload.strategy.movement()?;
-        let layouts = layouts(prefix, count, table);
+        let layouts = layouts(names, table);
         let made = layouts.clone();
         let values = |i: usize| {
             let values = made[i].values(&make(i)).into_iter();
             values.map(|(part, values)| (part.first, values.into_dispatch())).collect()
         };
         let stored = (source.dtype(), source.device().clone().inner());
-        let engine = Engine::filled((placement, movement), (prefix, layouts), stored, values);
-        let resident = placement.offload.resident_blocks.places(count);
+        let engine = Engine::filled((placement, movement), (names.clone(), layouts), stored, values);
+        let resident = placement.offload.resident_blocks.places(names.count());
         let keeps = resident.iter().map(|stays| *stays && !placement.recomputes).collect();
         Some(Self::of(Box::new(engine), format!("{:?}", placement.offload), keeps, source))
     }
@@ -71,15 +71,14 @@ impl Offloaded {
     /// keeps its part, on its device or where `placement` says.
     pub fn divided<M: Module>(
         (sharding, placement): (&Sharding, Placement),
-        prefix: &'static str,
-        count: usize,
+        names: &BlockNames,
         source: &Source,
         table: &Table,
         make: impl Fn(usize) -> M,
     ) -> Self {
-        let layouts = layouts(prefix, count, table);
-        let blocks = ShardedBlocks::new((sharding, placement), prefix, layouts, source, make);
-        Self::of(Box::new(blocks), format!("{sharding:?}"), vec![false; count], source)
+        let layouts = layouts(names, table);
+        let blocks = ShardedBlocks::new((sharding, placement), names.clone(), layouts, source, make);
+        Self::of(Box::new(blocks), format!("{sharding:?}"), vec![false; names.count()], source)
     }
 
     fn of(engine: Box<dyn Turns>, home: String, keeps: Vec<bool>, source: &Source) -> Self {
@@ -133,7 +132,8 @@ impl Offloaded {
     }
 }
 
-/// The layouts of all blocks; the names of their parameters begin with `prefix` and the block's number.
-fn layouts(prefix: &str, count: usize, table: &Table) -> Vec<Arc<Layout>> {
-    (0..count).map(|i| Arc::new(Layout::of(&table.entries, &format!("{prefix}.{i}.")))).collect()
+/// The layouts of all blocks.
+fn layouts(names: &BlockNames, table: &Table) -> Vec<Arc<Layout>> {
+    let layout = |i| Arc::new(Layout::of(&table.entries, &format!("{}.", names.name(i))));
+    (0..names.count()).map(layout).collect()
 }

@@ -13,6 +13,7 @@ use burn::tensor::{DType, Device, Tensor};
 use super::config::{Memory, Offload, Placement};
 use super::engine::{Engine, Pass, Slots};
 use super::layout::Layout;
+use super::names::BlockNames;
 use super::strategy::{Checkpointed, Function, Naive, Overlap, Strategy};
 use super::turns::{SlotState, Turns};
 use super::{ParameterStore, ResidentBlocks};
@@ -130,7 +131,14 @@ fn engine(acts: &Arc<Mutex<Vec<Act>>>, placement: Placement, blocks: usize) -> E
     };
     let movement = offload.strategy.movement().expect("blocks move");
     let store = Box::new(Recorder(acts.clone(), Arc::default()));
-    Engine::new(store, vec![layout.into(); blocks], (size, slots), movement, Device::flex(), "blocks")
+    Engine::new(
+        store,
+        vec![layout.into(); blocks],
+        (size, slots),
+        movement,
+        Device::flex(),
+        BlockNames::new([("blocks", blocks)]),
+    )
 }
 
 /// Overlap with three slots.

@@ -50,7 +50,12 @@ pub fn knows(golden: &Golden, name: &str) -> bool {
     let of_parameter = |prefix: &&str| name.strip_prefix(*prefix).is_some_and(|rest| rest.starts_with('.'));
     ["input_ids", "labels", "logits", "loss", "losses"].contains(&name)
         || OF_PARAMETERS.iter().chain(&[adapter::FIRST]).any(of_parameter)
-        || (CONTINUATION.contains(&name) && golden.has(&CONTINUATION))
+        || (CONTINUATION.contains(&name) && (golden.has(&CONTINUATION) || is_of_pairs(golden)))
+}
+
+/// Whether its sequences are sources and targets: they have lengths of their own, or generation begins without a prompt.
+fn is_of_pairs(golden: &Golden) -> bool {
+    golden.has(&CONTINUATION[1..]) && !golden.has(&CONTINUATION[..1])
 }
 
 /// Compares everything the reference holds.
@@ -59,13 +64,15 @@ pub fn knows(golden: &Golden, name: &str) -> bool {
 /// When the folder's model or its batch cannot be read, or settings do not go with them.
 pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<Check>> {
     let model = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
-    let golden = &golden.with_head(model.language().expect("a language model").architecture().head.name);
+    let architecture = model.language().expect("a language model").architecture();
+    let golden = &golden.with_head(architecture.head.name);
+    let start = architecture.encoder.map(|encoder| encoder.start);
     let DecoderSizes { vocab_size: vocab, max_positions: positions, gated, tied, .. } =
         model.decoder().expect("a language model");
     let table = model.table(DType::F32, &Tuning::default());
     let checked = |weights: Weights| weights.check(&table.expect("a language model"), tied);
     Weights::open(folder).and_then(checked).map_err(|e| miette!("{e}"))?;
-    let reference = Reference::read(golden, vocab, positions)?;
+    let reference = Reference::read(golden, vocab, positions, start)?;
     let tuning = adapter::section(folder).map_err(|e| miette!("{e}"))?;
     // A folder may be called `random`, which as weights means others.
     let weights = quoted(&Path::new(".").join(folder).display().to_string());

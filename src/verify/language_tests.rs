@@ -188,7 +188,7 @@ fn comparison() -> Comparison {
 #[test]
 fn a_slot_refilled_too_early_fails() {
     let golden = Golden::load(&fixture("qwen2")).unwrap();
-    let reference = Reference::read(&golden, 512, 128).unwrap();
+    let reference = Reference::read(&golden, 512, 128, None).unwrap();
     let cell = cell(&["offload.strategy=overlap", "offload.buffers=2"]);
     for early in [false, true] {
         let mut training = Training::<Decoder>::new(&cell, reference.feed(&cell), STEPS);
@@ -205,7 +205,7 @@ fn a_slot_refilled_too_early_fails() {
 #[test]
 fn a_lost_micro_batch_fails() {
     let golden = Golden::load(&fixture("qwen2")).unwrap();
-    let reference = Reference::read(&golden, 512, 128).unwrap();
+    let reference = Reference::read(&golden, 512, 128, None).unwrap();
     let (two, three) = (cell(&["train.accumulation_steps=2"]), cell(&["train.accumulation_steps=3"]));
     for (steps, passes) in [(&three, true), (&two, false)] {
         // The batches are those of `steps`, weighed for three.

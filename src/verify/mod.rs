@@ -52,6 +52,8 @@ pub enum Kind {
 }
 
 #[cfg(test)]
+mod pairs_tests;
+#[cfg(test)]
 mod reference_tests;
 
 /// Compares everything the folder has reference values for; anything else in it fails.

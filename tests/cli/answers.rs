@@ -117,9 +117,8 @@ fn questions_that_cannot_be_asked_are_refused() {
 
 /// Of each cell of recipes/answers.toml: right answers before and after.
 fn learned(place: &Place) -> Vec<[u64; 2]> {
-    let right = |row: &Value| -> Vec<u64> {
-        answers(row).iter().map(|of| of["right"].as_u64().unwrap()).collect()
-    };
+    let right =
+        |row: &Value| -> Vec<u64> { answers(row).iter().map(|of| of["right"].as_u64().unwrap()).collect() };
     place.rows().iter().map(|row| right(row).try_into().expect("before and after")).collect()
 }
 

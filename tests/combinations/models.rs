@@ -86,6 +86,21 @@ pub const MODELS: Factor = factor!(
         "model.activation" = "'relu'",
         "model.scale_attn_by_inverse_layer_idx" = "true",
     ],
+    [
+        "t5",
+        "model.kind" = "'t5'",
+        "model.head_dim" = "14",
+        "model.num_decoder_layers" = "3",
+        "model.relative_attention_num_buckets" = "12",
+        "model.relative_attention_max_distance" = "17",
+    ],
+    [
+        "t5 with a gate",
+        "model.kind" = "'t5'",
+        "model.activation" = "'gated-gelu'",
+        "model.head_dim" = "9",
+        "model.num_decoder_layers" = "1",
+    ],
 );
 
 impl Combination {
@@ -100,7 +115,13 @@ impl Combination {
         let all = self.family().map_or(&["swiglu"][..], |family| family.operators);
         // An MLP with biases is linear layers and their gate.
         let opened = self.line("model", "model.mlp_bias").is_some();
-        all.iter().filter(|name| !(opened && **name == "swiglu")).copied().collect()
+        let without = match self.choice("model") {
+            "t5" => "swiglu",
+            "t5 with a gate" => "gelu",
+            _ if opened => "swiglu",
+            _ => "",
+        };
+        all.iter().filter(|name| **name != without).copied().collect()
     }
 
     pub fn has_operator(&self, name: &str) -> bool {
@@ -109,7 +130,7 @@ impl Combination {
 
     /// Whether its MLP has the activation ReLU.
     pub fn has_relu(&self) -> bool {
-        matches!(self.choice("model"), "opt" | "gpt2 with relu")
+        matches!(self.choice("model"), "opt" | "gpt2 with relu" | "t5")
     }
 
     /// The lines of a key of a model that depend on other choices.
@@ -150,6 +171,7 @@ impl Combination {
         match self.choice("model") {
             "llama" | "qwen2" => "q_proj, v_proj",
             "gpt2" | "gpt2 with sinusoids" => "c_attn, c_fc",
+            "t5 with a gate" => "q, v, o",
             _ if self.has_operator("swiglu") => "k_proj, o_proj",
             _ => "all-linear",
         }

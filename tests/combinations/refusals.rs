@@ -29,6 +29,18 @@ const NOT_DIVIDED: &str = "cannot be divided among 2 ranks";
 /// In the order in which they are mended.
 pub const REFUSALS: &[Refusal] = &[
     refusal("ranks", |c| c.has_stages() && swiglu(c), "a pipeline divides the blocks of a language model"),
+    refusal("ranks", |c| c.has_stages() && pairs(c), "a pipeline has the blocks of a decoder alone"),
+    refusal(
+        "ranks",
+        |c| c.divides_layers() && pairs(c),
+        "parallel.tensor divides the layers of a decoder alone",
+    ),
+    refusal("data", |c| c.is("data", "packed") && pairs(c), "a source and a target of each"),
+    refusal(
+        "tuning",
+        |c| matches!(c.choice("tuning"), "prompt" | "prefix") && pairs(c),
+        "virtual tokens stand before the samples of a decoder alone",
+    ),
     refusal("ranks", |c| c.shards() && swiglu(c), "it divides the parameters of a language model"),
     refusal(
         "ranks",
@@ -222,7 +234,7 @@ pub const REFUSALS: &[Refusal] = &[
     ),
     refusal(
         "resident blocks",
-        |c| c.is("resident blocks", "3") && c.is("layers", "2"),
+        |c| c.is("resident blocks", "3") && c.is("layers", "2") && !pairs(c),
         "offload.resident_blocks = 3, and the network has 2 blocks",
     ),
     refusal(

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use itertools::Itertools;
 
 use super::{Architecture, Attention, Layer, MlpLayers, Positions, Projections, Rope};
-use crate::model::language::DecoderSizes;
+use crate::model::language::{DecoderSizes, Stack};
 use crate::ops::attention::Scores;
 use crate::ops::rope::Scaling;
+use crate::residence::BlockNames;
 
 /// This layer with each of these windows; layers with equal ones are one.
 pub fn with_windows(layer: &Layer, windows: Vec<Option<usize>>) -> Vec<Arc<Layer>> {
@@ -39,6 +40,23 @@ impl Architecture {
     #[must_use]
     pub fn with_layers(&self, layers: Vec<Arc<Layer>>) -> Self {
         Self { layers, ..self.clone() }
+    }
+
+    /// The names of its blocks.
+    pub fn block_names(&self) -> BlockNames {
+        let encoder = self.encoder.map(|encoder| (encoder.blocks, encoder.layers));
+        let before = encoder.map_or(0, |(_, layers)| layers);
+        let decoder = (self.blocks, self.layers.len().saturating_sub(before));
+        BlockNames::new(encoder.into_iter().chain([decoder]))
+    }
+
+    /// The stack of the block of this number, where there are two.
+    pub fn stack(&self, number: usize) -> Option<Stack> {
+        let layers = self.encoder?.layers;
+        Some(match number < layers {
+            true => Stack::Encoder { is_last: number + 1 == layers },
+            false => Stack::Decoder,
+        })
     }
 
     /// Standard deviation of random weights whose products are added to the residual stream, from that of the others.

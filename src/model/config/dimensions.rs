@@ -6,7 +6,7 @@ use crate::keys::Key;
 use crate::keys::key::DefaultValue::{Depends, Nothing, Number, Whole, Word};
 use crate::keys::key::{DefaultValue, Role};
 use crate::keys::section::first_paragraph;
-use crate::keys::values::{COUNT, LAYERS, POSITIVE, Values};
+use crate::keys::values::{COUNT, COUNT_OR_ZERO, LAYERS, POSITIVE, Values};
 use crate::model::architecture::Rope;
 use crate::ops::activation::Activation;
 use crate::ops::rope::{Pairs, RopeParameters, Scaling};
@@ -58,6 +58,8 @@ dimensions! {
     intermediate_size: usize = size(COUNT);
     /// Transformer blocks.
     num_hidden_layers: usize = size(LAYERS).called("layers");
+    /// Blocks of the decoder of a model that has an encoder too, whose blocks are `num_hidden_layers`.
+    num_decoder_layers: usize = size(LAYERS).default(Depends("num_hidden_layers"));
     /// Query heads.
     num_attention_heads: usize = size(COUNT).called("heads");
     /// Key and value heads; a divisor of the query heads.
@@ -86,6 +88,10 @@ dimensions! {
     sliding_window: usize = size(COUNT).default(Nothing);
     /// The type of each layer, "full_attention" or "sliding_attention", as text: '["sliding_attention", "full_attention"]'.
     layer_types: String = size(Values::Text).default(Nothing);
+    /// Buckets that the distances of queries and keys share; each has a learned bias of the scores.
+    relative_attention_num_buckets: usize = size(COUNT).default(Whole(32));
+    /// The distance from which on all are in one bucket.
+    relative_attention_max_distance: usize = size(COUNT).default(Whole(128));
     /// Added to the mean square before its root.
     rms_norm_eps: f64 = size(POSITIVE).default(Number(1e-6));
     /// Added to the variance before its root.
@@ -115,6 +121,12 @@ dimensions! {
     scale_attn_by_inverse_layer_idx: bool = Key::flag(false).role(Role::Size).follows(&["model.preset"]);
     /// Whether the output projection is the embedding.
     tie_word_embeddings: bool = Key::flag(false).follows(&["model.preset"]);
+    /// Whether logits are divided by the root of `hidden_size`.
+    scale_decoder_outputs: bool = Key::method(Values::Bool)
+        .default(Depends("tie_word_embeddings"))
+        .follows(&["model.preset"]);
+    /// The token that a target begins with, before the first that is predicted.
+    decoder_start_token_id: usize = size(COUNT_OR_ZERO).default(Whole(0));
     /// Whether the projections of attention have biases: all of llama's, and of qwen2 those to queries, keys and values.
     attention_bias: bool = Key::method(Values::Bool).follows(&["model.kind", "model.preset"]);
     /// Whether the linear layers of the MLP have biases.

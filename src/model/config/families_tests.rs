@@ -16,9 +16,14 @@ fn read(folder: &Path) -> Option<(&'static Family, ConfigFile)> {
     Some((Family::of_kind(&kind).expect("a family"), ConfigFile::read(folder).ok()?))
 }
 
+const T5: &str = "d_model d_kv d_ff num_layers num_decoder_layers num_heads relative_attention_num_buckets \
+     relative_attention_max_distance layer_norm_epsilon feed_forward_proj scale_decoder_outputs decoder_start_token_id \
+     is_decoder is_encoder_decoder";
+const T5_HARMLESS: &str = "classifier_dropout dense_act_fn initializer_factor is_gated_act";
+
 /// Own fields of each family's configuration class of transformers 5.24, as in a fixture: those that are read, and the harmless
 /// ones. What is listed nowhere is a rate of dropout.
-const OWN: [(&str, &str, &str); 16] = [
+const OWN: [(&str, &str, &str); 18] = [
     (
         "llama_bias",
         "attention_bias mlp_bias head_dim num_key_value_heads rms_norm_eps hidden_act",
@@ -83,6 +88,8 @@ const OWN: [(&str, &str, &str); 16] = [
          layer_norm_elementwise_affine word_embed_proj_dim",
         "init_std",
     ),
+    ("t5", T5, T5_HARMLESS),
+    ("t5_gated", T5, T5_HARMLESS),
     (
         "gpt2_relu",
         "activation_function add_cross_attention layer_norm_epsilon n_embd n_head n_inner n_layer n_positions \

@@ -8,10 +8,11 @@ use crate::common::text::printable;
 use crate::model::families::Family;
 
 /// Rates of the model's own dropout, which changes training alone.
-pub const DROPOUT: [&str; 9] = [
+pub const DROPOUT: [&str; 10] = [
     "attention_dropout",
     "attn_pdrop",
     "dropout",
+    "dropout_rate",
     "embd_pdrop",
     "embedding_dropout",
     "hidden_dropout",
@@ -22,7 +23,7 @@ pub const DROPOUT: [&str; 9] = [
 
 /// Fields that change neither what a causal language model computes nor how it is trained: where it comes from, how programs
 /// keep or show it, heads that are not its language model's, and how it generates.
-const HARMLESS: [&str; 89] = [
+const HARMLESS: [&str; 93] = [
     // The file itself and the programs that wrote it.
     "_name_or_path",
     "architectures",
@@ -47,6 +48,7 @@ const HARMLESS: [&str; 89] = [
     "gradient_checkpointing",
     "output_attentions",
     "output_hidden_states",
+    "output_past",
     "pretraining_tp",
     "return_dict",
     "return_dict_in_generate",
@@ -85,7 +87,10 @@ const HARMLESS: [&str; 89] = [
     "unk_token_id",
     // Of random weights alone.
     "init_std",
+    "initializer_factor",
     // Old files repeat a size in these, or have sizes of what is not used.
+    "dense_act_fn",
+    "is_gated_act",
     "max_window_layers",
     "n_ctx",
     "predict_special_tokens",

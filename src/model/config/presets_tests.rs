@@ -12,7 +12,7 @@ use crate::ops::dense::WeightLayout;
 
 /// Parameters as they are published, or, where fewer digits are, as transformers 5.24 counts those of its model of this
 /// `config.json`, a tied head once. docs/language_models.md names what is published.
-const PARAMETERS: [(&str, u64); 37] = [
+const PARAMETERS: [(&str, u64); 47] = [
     ("qwen2.5-0.5b", 494_032_768),
     ("qwen2.5-1.5b", 1_543_714_304),
     ("qwen2.5-3b", 3_085_938_688),
@@ -51,6 +51,17 @@ const PARAMETERS: [(&str, u64); 37] = [
     ("pythia-1.4b", 1_414_647_808),
     ("pythia-2.8b", 2_775_208_960),
     ("pythia-6.9b", 6_857_302_016),
+    ("t5-small", 60_506_624),
+    ("t5-base", 222_903_552),
+    ("t5-large", 737_668_096),
+    ("t5-3b", 2_851_598_336),
+    ("t5-11b", 11_307_321_344),
+    // With a head of its own, which transformers 5 makes the embedding until weights say otherwise.
+    ("t5-v1_1-small", 76_961_152),
+    ("t5-v1_1-base", 247_577_856),
+    ("t5-v1_1-large", 783_150_080),
+    ("t5-v1_1-xl", 2_849_757_184),
+    ("t5-v1_1-xxl", 11_135_332_352),
 ];
 
 fn folder(name: &str) -> PathBuf {

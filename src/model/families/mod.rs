@@ -18,6 +18,7 @@ mod qwen2;
 mod qwen3;
 mod smollm3;
 mod starcoder2;
+mod t5;
 
 use serde_json::{Map, Value};
 
@@ -45,6 +46,7 @@ pub const FAMILIES: &[&Family] = &[
     &gptj::GPTJ,
     &gpt_neox::GPT_NEOX,
     &opt::OPT,
+    &t5::T5,
 ];
 
 /// A kind of language model.

@@ -52,6 +52,7 @@ pub fn layer(of: &Dimensions, names: &Names, activation: &str) -> Result<Layer, 
             output_bias: true,
             ..Attention::even(of.num_attention_heads(), of.even_head_dim()?)
         },
+        cross_attention: None,
         mlp: Mlp {
             name: mlp,
             layers: MlpLayers::Plain(mlp_layers),

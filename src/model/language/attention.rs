@@ -5,9 +5,11 @@ use burn::tensor::Tensor;
 
 use super::norm::Norm;
 use super::parts::{Linear, apart_cost, copied_cost, linear_cost};
-use super::{Context, LayerCache, Prefix, attend};
-use crate::model::architecture::{self, Architecture, Projections, QkNorm};
+use super::{Context, LayerCache, Prefix, Seen, attend};
+use crate::model::architecture::{self, Architecture, Projections, QkNorm, Sees};
 use crate::ops::Operator;
+use crate::ops::attention::cross::{CrossHeads, cross_attention};
+use crate::ops::attention::cross_cost::{self, Over};
 use crate::ops::attention::{self, Heads, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::rope::{self, Rotation, rope, rope_first};
@@ -75,6 +77,9 @@ impl Attention {
 
     /// What the output projection reads, [batch · sequence, heads · head_dim].
     fn attended(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+        if let Some(seen) = &context.seen {
+            return self.attended_in_stack(x, seen, context);
+        }
         let (heads, rotation) =
             (context.heads(&self.shape), self.shape.rope.as_ref().map(|rope| context.rotation(rope)));
         let computation = &context.computation;
@@ -93,9 +98,28 @@ impl Attention {
                 (&computation.ops).into(),
             );
         }
-        let [q, k, v] = self.apart(x, heads, rotation, context);
+        let [q, k, v] = self.apart(x, None, heads, rotation, context);
         let [k, v] = Prefix::keys_and_values(&self.prefix, [k, v], heads, context);
         attend([q, k, v], heads, context, cache)
+    }
+
+    /// The same in a stack of an encoder and a decoder.
+    fn attended_in_stack(&self, x: Tensor<2>, seen: &Seen, context: &Context) -> Tensor<2> {
+        let Self { shape, .. } = self;
+        let over_encoder = shape.sees == Sees::Encoder;
+        let encoded = seen.encoded.as_ref().filter(|_| over_encoder);
+        let encoded = encoded.map(|encoded| context.copied(encoded.clone()));
+        let (heads, computation) = (context.heads(shape), &context.computation);
+        let rotation = shape.rope.as_ref().map(|rope| context.rotation(rope));
+        let qkv = self.apart(x, encoded, heads, rotation, context);
+        let cross = CrossHeads {
+            heads,
+            keys: if over_encoder { seen.source } else { context.sequence },
+            causal: shape.sees == Sees::Earlier,
+            padding: seen.padding(shape.sees),
+        };
+        let bias = seen.bias(shape, context);
+        cross_attention(qkv, bias, &cross, computation.arithmetic, (&computation.ops).into())
     }
 
     /// Queries, keys and values side by side, before their rotation, where all that follows takes them so.
@@ -111,10 +135,11 @@ impl Attention {
         }
     }
 
-    /// Queries, keys and values after their rotation.
+    /// Queries, keys and values after their rotation; keys and values of what is `encoded`, where it is there.
     fn apart(
         &self,
         x: Tensor<2>,
+        encoded: Option<Tensor<2>>,
         heads: Heads,
         rotation: Option<&Rotation>,
         context: &Context,
@@ -134,9 +159,10 @@ impl Attention {
                 None => x,
             }
         };
-        let project = |layer: &Linear| layer.forward(x.clone(), computation);
         if let [q, k, v] = &self.projections[..] {
-            return [turn(project(q), norm_of_q), turn(project(k), norm_of_k), project(v)];
+            let project = |layer: &Linear, x: &Tensor<2>| layer.forward(x.clone(), computation);
+            let over = encoded.as_ref().unwrap_or(&x);
+            return [turn(project(q, &x), norm_of_q), turn(project(k, over), norm_of_k), project(v, over)];
         }
         let (queries, keys) = (heads.columns(), heads.of_keys().columns());
         let all = self.all(&self.projections[0], x.clone(), context);
@@ -155,6 +181,16 @@ impl Attention {
         let ([tokens, columns], head_dim) = (all.dims(), self.shape.head_dim);
         let by_head = all.reshape([tokens, columns / (3 * head_dim), 3, head_dim]);
         by_head.swap_dims(1, 2).reshape([tokens, columns])
+    }
+
+    /// Projections to queries, and to keys and values, which hold the encoder's result in place of the queries' input. Where it
+    /// is cast, each has its own.
+    fn over_encoder([q, k, v]: [Cost; 3]) -> [Cost; 3] {
+        let apart = |cost: Cost, held: bool| match held {
+            true => Cost { kept: cost.kept + cost.input, holds_input: false, ..cost },
+            false => Cost { holds_input: false, ..cost },
+        };
+        [q, apart(k, k.holds_input), apart(v, v.holds_input && !k.holds_input)]
     }
 
     /// What the projections cost with the rotation, what attention costs, and what the output projection costs.
@@ -187,6 +223,11 @@ impl Attention {
             }
         };
         let projections = match shape.projections {
+            Projections::Apart([q, k, v]) if shape.sees == Sees::Encoder => Cost::fan(&Self::over_encoder([
+                projection(q, queries, 1),
+                projection(k, keys, 1),
+                projection(v, keys, 1),
+            ])),
             Projections::Apart([q, k, v]) => Cost::fan(&[
                 turned(projection(q, queries, 1), sizes.heads),
                 turned(projection(k, keys, 1), sizes.kv_heads),
@@ -208,7 +249,12 @@ impl Attention {
                 Cost { output: whole.output, ..turned(Cost::sequence(&parts), sizes.heads + sizes.kv_heads) }
             }
         };
-        let attended = attention::cost(setting, sizes, shape.scores);
+        let over =
+            Over { keys: setting.sequence, causal: shape.sees == Sees::Earlier, biased: shape.relative_bias };
+        let attended = match shape.sees == Sees::Earlier && !shape.relative_bias {
+            true => attention::cost(setting, sizes, shape.scores),
+            false => cross_cost::cost(setting, sizes, over),
+        };
         let output = (shape.output, Side::Inputs);
         vec![
             projections,

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use super::norm::Norm;
-use super::{Attention, Context, LayerCache, Mlp};
+use super::{Attention, Context, LayerCache, Mlp, Stack};
 use crate::model::architecture::{Architecture, Place};
 use crate::ops::residual::residual;
 use crate::params::source::Source;
@@ -15,6 +15,7 @@ pub struct Block {
     before_attention: Option<Norm>,
     attention: Attention,
     after_attention: Option<Norm>,
+    cross_attention: Option<CrossAttention>,
     before_mlp: Option<Norm>,
     mlp: Mlp,
     after_mlp: Option<Norm>,
@@ -22,6 +23,15 @@ pub struct Block {
     is_parallel: bool,
     #[module(skip)]
     residual_scale: Option<f64>,
+    #[module(skip)]
+    stack: Option<Stack>,
+}
+
+/// A norm and attention to the encoder's result.
+#[derive(Module, Debug)]
+struct CrossAttention {
+    norm: Norm,
+    attention: Attention,
 }
 
 impl Block {
@@ -36,16 +46,31 @@ impl Block {
             before_attention: norm(before_attention),
             attention: Attention::new(architecture, &layer.attention, source),
             after_attention: norm(after_attention),
+            cross_attention: layer.cross_attention.as_ref().map(|(norm, attention)| CrossAttention {
+                norm: Norm::new(&source.at(*norm), architecture.hidden_size, layer.norm),
+                attention: Attention::new(architecture, attention, source),
+            }),
             before_mlp: norm(before_mlp),
             mlp: Mlp::new(architecture, &layer.mlp, source),
             after_mlp: norm(after_mlp),
             is_parallel: matches!(layer.place, Place::Parallel(..)),
             residual_scale: layer.residual_scale,
+            stack: architecture.stack(number),
+        }
+    }
+
+    /// [rows, hidden_size] → the same shape: of tokens, or of a [stream](super::stream).
+    pub fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+        match context.stream.as_ref().zip(self.stack) {
+            None => self.layer(x, context, cache),
+            Some((stream, stack)) => {
+                stream.through(x, stack, context, |x, context| self.layer(x, context, None))
+            }
         }
     }
 
     /// [batch · sequence, hidden_size] → the same shape.
-    pub fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+    fn layer(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let computation = &context.computation;
         let read = |norm: &Norm, x: &Tensor<2>| context.copied(norm.forward(x.clone(), computation));
         let read_or_all = |norm: &Option<Norm>, x: &Tensor<2>| match norm {
@@ -59,6 +84,13 @@ impl Block {
             self.attention.forward_onto(x, normal, context, cache)
         } else {
             self.added(x, self.attention.forward(normal, context, cache), &self.after_attention, context)
+        };
+        let x = match &self.cross_attention {
+            None => x,
+            Some(CrossAttention { norm, attention }) => {
+                let normal = read(norm, &x);
+                attention.forward_onto(x, normal, context, None)
+            }
         };
         let normal = beside.unwrap_or_else(|| read_or_all(&self.before_mlp, &x));
         if self.adds_as_is(&self.after_mlp) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 
-use super::Computation;
+use super::{Computation, Seen, Stream};
 use crate::model::architecture::{Attention, Rope};
 use crate::ops::attention::{Heads, Mask};
 use crate::ops::embedding::Ids;
@@ -27,6 +27,10 @@ pub struct Context {
     pub rotations: Arc<[(Rope, Rotation)]>,
     /// Which of the tokens are virtual.
     pub virtual_rows: Option<VirtualRows>,
+    /// Of an encoder and a decoder.
+    pub stream: Option<Stream>,
+    /// By the layers of the block that computes now, where it is one of theirs.
+    pub seen: Option<Seen>,
     /// Those that layers are divided among.
     pub ranks: ProcessGroup,
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::head::head_cost;
 use super::parts::adds_residual;
-use super::{Attention, Mlp};
+use super::stream_cost::of_all_tokens;
+use super::{Attention, Mlp, Stack};
 use crate::model::architecture::{Architecture, Layer, Norm, Place, Positions};
 use crate::ops::cost::{BlockCosts, Cost, Moment, Operators, Setting};
 use crate::ops::embedding;
@@ -27,9 +28,13 @@ impl Architecture {
         let by_block = tuning.differs_by_block();
         let mut blocks = Vec::with_capacity(self.layers.len());
         for (i, layer) in self.layers.iter().enumerate() {
-            let same = known.iter().find(|(other, _)| !by_block && *other == layer);
+            let stack = self.stack(i);
+            let same = known
+                .iter()
+                .find(|(other, _)| !by_block && *other == layer && !stack.is_some_and(Stack::ends_encoder));
             let costs = same.map(|(_, costs)| costs.clone()).unwrap_or_else(|| {
                 let costs = self.layer_costs(layer, setting, &tuning.in_block(i));
+                let costs = stack.map_or(costs.clone(), |stack| self.in_stream(&costs, stack, setting));
                 let equal = known.iter().find(|(_, known)| known[..] == costs[..]);
                 equal.map(|(_, known)| known.clone()).unwrap_or_else(|| costs.into())
             });
@@ -74,10 +79,20 @@ impl Architecture {
                 let both = Cost::branches(&[&attention, &[before(before_mlp), mlp].concat()]);
                 vec![Cost::residual(&[both], in_product == [true; 2])]
             }
-            Place::Pre(_) | Place::Post(_) | Place::PreAndPost(_) => vec![
-                Cost::residual(&[before(before_attention), attention].concat(), in_product[0]),
-                Cost::residual(&[before(before_mlp), mlp].concat(), in_product[1]),
-            ],
+            Place::Pre(_) | Place::Post(_) | Place::PreAndPost(_) => {
+                let attention =
+                    Cost::residual(&[before(before_attention), attention].concat(), in_product[0]);
+                let cross = layer.cross_attention.as_ref().map(|(norm, cross)| {
+                    let parts = [
+                        before(Some(*norm)),
+                        Attention::cost(self, cross, setting, tuning),
+                        sum_cost(setting, hidden, setting.element()),
+                    ];
+                    Cost::residual(&parts.concat(), adds_residual(setting, tuning, cross.output))
+                });
+                let mlp = Cost::residual(&[before(before_mlp), mlp].concat(), in_product[1]);
+                [attention].into_iter().chain(cross).chain([mlp]).collect()
+            }
         }
     }
 
@@ -88,8 +103,9 @@ impl Architecture {
         let tied = self.head.tied && tuning.classes.is_none();
         // Modules beside the blocks may be trained where the others are not.
         let module = |name: &str| Setting { trained: tuning.trained_of(name, setting.trained), ..*setting };
-        let mut first = vec![embedding::cost(&module(self.embedding.name), [vocab, hidden], tied)];
-        first.extend(sum_cost(setting, hidden, setting.stored));
+        let all = of_all_tokens(self, &module(self.embedding.name));
+        let mut first = vec![embedding::cost(&all, [vocab, hidden], tied)];
+        first.extend(sum_cost(&of_all_tokens(self, setting), hidden, setting.stored));
         if self.embedding.scale.is_some() && self.embedding.positions != Positions::Sinusoidal {
             first.push(scaled_cost(hidden * setting.tokens() * setting.stored));
         }
@@ -109,14 +125,20 @@ impl Architecture {
             let (sizes, rows) = ([count as u64, hidden], (hidden, setting.stored));
             first.push(virtual_tokens::cost(OperatorName::Embedding, setting, sizes, rows));
         }
+        first.extend(self.shared_cost(setting, tuning));
         let head = module(if tied { self.embedding.name } else { self.head.name });
         let head = head_cost(&head, tuning, [vocab, hidden], tied, &self.head);
         Operators {
             first,
             blocks: self.block_costs(setting, tuning),
-            last: [self.norm_cost(self.final_norm.1, &module(self.final_norm.0)), vec![head]].concat(),
+            last: [
+                self.targets_cost(setting).into_iter().collect(),
+                self.norm_cost(self.final_norm.1, &module(self.final_norm.0)),
+                vec![head],
+            ]
+            .concat(),
             // Ids of tokens and of positions, each with the order in which gradients are added, and labels.
-            batch: 9 * 4 * setting.tokens(),
+            batch: 8 * 4 * of_all_tokens(self, setting).tokens() + 4 * setting.tokens(),
             tables: tables + rotations,
         }
     }

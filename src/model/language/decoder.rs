@@ -1,4 +1,4 @@
-//! [`Decoder`]: a causal language model of any family: embeddings, blocks, a norm and a head.
+//! [`Decoder`]: a language model of any family: embeddings, blocks, a norm and a head.
 
 mod modules;
 
@@ -12,7 +12,8 @@ use modules::{Modules, retain};
 
 use super::parts::Embedding;
 use super::positions::PositionalEncoding;
-use super::{Block, Cache, Computation, Context, HERE, LayerCache, Tokens};
+use super::stream::Distances;
+use super::{Block, Cache, Computation, Context, HERE, LayerCache, Stream, Tokens};
 use crate::model::Parts;
 use crate::model::architecture::{Architecture, Positions, Rope};
 use crate::ops::autocast::{autocast, region};
@@ -21,6 +22,7 @@ use crate::ops::embedding::{Ids, shared};
 use crate::ops::name::OperatorName;
 use crate::ops::residual::residual;
 use crate::ops::rope::{Rotation, Scaling};
+use crate::ops::rows::rows;
 use crate::ops::segment::in_segments;
 use crate::ops::virtual_tokens::with_virtual;
 use crate::params::source::Source;
@@ -43,6 +45,8 @@ pub(super) struct Rest {
     pub(super) computation: Computation,
     /// Of each rope of its layers.
     rotations: Arc<[(Rope, Rotation)]>,
+    /// Of the biases of both stacks.
+    distances: Distances,
     sinusoids: Option<PositionalEncoding>,
     /// The token whose embedding gets no gradient where it is read.
     padding: Option<usize>,
@@ -83,8 +87,8 @@ impl Decoder {
         (placement, sharding): (Option<Placement>, Option<Sharding>),
         parts: Parts,
     ) -> Self {
-        let Architecture { hidden_size, embedding, blocks: prefix, .. } = **architecture;
-        let layers = architecture.layers.len();
+        let Architecture { hidden_size, embedding, .. } = **architecture;
+        let (layers, names) = (architecture.layers.len(), architecture.block_names());
         let make = |i| block(architecture, i, source);
         let mut table = Self::table(architecture, source.dtype(), source.tuning());
         let mut offloaded = None;
@@ -92,9 +96,9 @@ impl Decoder {
         let modules = Modules::new(architecture, source, &parts, || {
             offloaded = match (placement, &sharding) {
                 (Some(placement), Some(ranks)) => {
-                    Some(Offloaded::divided((ranks, placement), prefix, layers, source, &table, make))
+                    Some(Offloaded::divided((ranks, placement), &names, source, &table, make))
                 }
-                (Some(placement), None) => Offloaded::new(placement, prefix, layers, source, &table, make),
+                (Some(placement), None) => Offloaded::new(placement, &names, source, &table, make),
                 (None, _) => None,
             };
             let all = if offloaded.is_some() { 0..0 } else { 0..layers };
@@ -110,6 +114,8 @@ impl Decoder {
         let rotations = architecture.ropes().into_iter().map(rotation).collect();
         let sinusoids = (embedding.positions == Positions::Sinusoidal)
             .then(|| PositionalEncoding::new(positions, hidden_size, &device));
+        let biases = architecture.encoder.into_iter().flat_map(|encoder| encoder.relative_biases);
+        let distances = biases.map(|bias| bias.buckets.table(&device)).collect();
         let shared = architecture.clone();
         let made_anew = MadeAnew(Arc::new(move |i, source, x, context, cache| {
             Block::new(&shared, i, &source.within(Group::Block(i))).forward(x, context, cache)
@@ -123,6 +129,7 @@ impl Decoder {
             architecture: architecture.clone(),
             computation,
             rotations,
+            distances,
             sinusoids,
             padding: None,
             virtual_tokens,
@@ -157,6 +164,11 @@ impl Decoder {
         self.rest.architecture.layers.len()
     }
 
+    /// The token that a target begins with; `None` of a decoder alone.
+    pub fn target_start(&self) -> Option<u32> {
+        self.rest.architecture.encoder.map(|encoder| encoder.start)
+    }
+
     /// The length of a sequence behind which LongRoPE has other angles for all of its tokens.
     pub fn switches_behind(&self) -> Option<usize> {
         self.rest.rotations.iter().find_map(|(rope, _)| match rope.scaling {
@@ -177,7 +189,9 @@ impl Decoder {
     }
 
     pub(super) fn hidden_from(&self, x: Tensor<2>, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2> {
-        self.norm(self.through(x, self.context(tokens), cache))
+        let context = self.context(tokens);
+        let stream = context.stream.clone();
+        self.norm(self.through(x, context, cache), stream)
     }
 
     /// The embedding for lookup and head together, where this process has both and trains them.
@@ -187,12 +201,17 @@ impl Decoder {
         weight.is_require_grad().then(|| shared(weight))
     }
 
-    pub(super) fn norm(&self, x: Tensor<2>) -> Tensor<2> {
+    /// The norm of what the last block gives; in a stream, of targets alone.
+    pub(super) fn norm(&self, x: Tensor<2>, stream: Option<Stream>) -> Tensor<2> {
+        let x = match stream.map(|stream| stream.targets()) {
+            None => x,
+            Some(targets) => rows(x, targets),
+        };
         self.modules.norm.as_ref().expect(HERE).forward(x, &self.rest.computation)
     }
 
     pub(super) fn context(&self, tokens: &Tokens) -> Context {
-        let Rest { computation, rotations, ranks, .. } = &self.rest;
+        let Rest { computation, architecture, rotations, distances, ranks, .. } = &self.rest;
         Context {
             // What is computed again later has the seed of this forward.
             computation: Computation { masks: dropout::seed(), ..*computation },
@@ -202,11 +221,13 @@ impl Decoder {
             positions: tokens.positions.clone(),
             rotations: rotations.clone(),
             virtual_rows: tokens.virtual_rows.clone(),
+            stream: Stream::new(architecture, distances, tokens),
+            seen: None,
             ranks: ranks.clone(),
         }
     }
 
-    /// Token and position embeddings added, in the type they are stored in. `table`: the [`shared_table`](Self::shared_table).
+    /// Token and position embeddings added, or the beginning of a stream, in the type they are stored in. `table`: the [`shared_table`](Self::shared_table).
     pub(super) fn embed(&self, tokens: &Tokens, table: Option<&Tensor<2>>) -> Tensor<2> {
         let table = table.cloned().unwrap_or_else(|| self.modules.tokens.as_ref().expect(HERE).weight.val());
         let ids = tokens.ids.clone().padded_with(self.rest.padding);
@@ -220,7 +241,10 @@ impl Decoder {
         match (&self.modules.positions, &self.rest.sinusoids) {
             (Some(learned), _) => residual(x, learned.forward(&self.rows_of_positions(tokens))),
             (None, Some(table)) => residual(x, table.forward(&tokens.positions)),
-            (None, None) => x,
+            (None, None) => match &self.modules.shared {
+                None => x,
+                Some(shared) => shared.behind(x),
+            },
         }
     }
 
@@ -250,9 +274,13 @@ impl Decoder {
         let trains = |of: &dyn Fn(&Entry) -> bool| {
             self.rest.table.entries.iter().any(|entry| entry.trainable && of(entry))
         };
-        let (is_tracked, prefix) = (self.modules.prompt.is_some(), self.rest.architecture.blocks);
-        let embeds = is_tracked || trains(&|entry| entry.group == Group::Embedding);
-        let in_blocks = trains(&|entry| entry.name.starts_with(prefix));
+        let names = self.rest.architecture.block_names();
+        let encoder = self.rest.architecture.encoder.map(|encoder| encoder.final_norm.0);
+        let enters = |entry: &Entry| {
+            entry.group == Group::Embedding || encoder.is_some_and(|norm| entry.name.starts_with(norm))
+        };
+        let embeds = self.modules.prompt.is_some() || trains(&enters);
+        let in_blocks = trains(&|entry| names.find(&entry.name).is_some());
         let has_backward = x.device().is_autodiff() && (embeds || in_blocks);
         if !has_backward {
             // Nothing before the head is trained: no block comes back.
@@ -276,6 +304,6 @@ impl Decoder {
 }
 
 fn block(architecture: &Architecture, i: usize, source: &Source) -> Block {
-    let source = source.at(format!("{}.{i}", architecture.blocks)).within(Group::Block(i));
+    let source = source.at(architecture.block_names().name(i)).within(Group::Block(i));
     Block::new(architecture, i, &source)
 }

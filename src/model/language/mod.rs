@@ -1,4 +1,4 @@
-//! Causal language models: their batches, their modules, and what training and generation need of them.
+//! Language models: their batches, their modules, and what training and generation need of them.
 
 mod attention;
 mod block;
@@ -13,9 +13,11 @@ mod parts;
 mod positions;
 mod prefix;
 mod sizes;
+mod stream;
+mod stream_cost;
 mod training;
 
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 
 use attention::Attention;
 use block::Block;
@@ -26,6 +28,8 @@ pub use decoder::Decoder;
 use mlp::Mlp;
 use prefix::Prefix;
 pub use sizes::DecoderSizes;
+pub use stream::Stack;
+use stream::{Seen, Stream};
 
 /// Why a module that a process asks for is there.
 const HERE: &str = "a process computes only the parts of the network that it has";
@@ -52,19 +56,31 @@ impl Computation {
     }
 }
 
-/// Token ids of `batch` sequences of equal length, one after the other.
+/// Token ids of `batch` sequences of equal length, one after the other; of an encoder and a decoder those of all sources, and
+/// then those of all targets.
 #[derive(Clone, Debug)]
 pub struct Tokens {
-    /// [batch · sequence]
+    /// [batch · (source + sequence)]
     pub ids: Ids,
-    /// Of each token within its sample, [batch · sequence].
+    /// Of each token within its sample, [batch · (source + sequence)].
     pub positions: Ids,
+    /// Of an encoder.
+    pub source: Option<SourceTokens>,
     pub batch: usize,
-    /// Tokens of one sequence.
+    /// Tokens of one sequence: of a target, where there are sources.
     pub sequence: usize,
     pub mask: Mask,
     /// Which of them are virtual; `None`: none.
     pub virtual_rows: Option<VirtualRows>,
+}
+
+/// The sequences that an encoder reads.
+#[derive(Clone, Debug)]
+pub struct SourceTokens {
+    /// Tokens of one.
+    pub sequence: usize,
+    /// Which of them no other sees, [batch, sequence]; `None`: no source has any.
+    pub padding: Option<Tensor<2, Bool>>,
 }
 
 impl Tokens {
@@ -75,6 +91,7 @@ impl Tokens {
         Self {
             ids: Ids::new(ids.iter().map(|id| *id as i32).collect(), device),
             positions: Ids::new(positions, device),
+            source: None,
             batch,
             sequence,
             mask: Mask::default(),

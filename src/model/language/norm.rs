@@ -19,6 +19,14 @@ pub struct Norm {
 }
 
 impl architecture::Norm {
+    /// What it adds.
+    pub fn terms(self) -> Terms {
+        match self {
+            Self::Rms { eps: epsilon, plus_one } => Terms { epsilon, plus_one },
+            Self::Layer { eps } => eps.into(),
+        }
+    }
+
     /// What a norm of each of `heads` rows of a token costs: it keeps a number of each for backward, or mean and root.
     pub fn cost(self, setting: &Setting, [heads, columns]: [u64; 2]) -> Cost {
         let numbers = match self {
@@ -33,15 +41,14 @@ impl Norm {
     pub fn new(source: &Source, size: usize, kind: architecture::Norm) -> Self {
         let parameter = |name, value| source.parameter(name, [size], Init::Constant(value));
         match kind {
-            architecture::Norm::Rms { eps: epsilon, plus_one } => Self {
-                weight: parameter("weight", if plus_one { 0.0 } else { 1.0 }),
-                bias: None,
-                terms: Terms { epsilon, plus_one },
-            },
-            architecture::Norm::Layer { eps } => Self {
+            architecture::Norm::Rms { plus_one, .. } => {
+                let weight = parameter("weight", if plus_one { 0.0 } else { 1.0 });
+                Self { weight, bias: None, terms: kind.terms() }
+            }
+            architecture::Norm::Layer { .. } => Self {
                 weight: parameter("weight", 1.0),
                 bias: Some(parameter("bias", 0.0)),
-                terms: eps.into(),
+                terms: kind.terms(),
             },
         }
     }

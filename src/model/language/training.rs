@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Int, Tensor};
 
+use super::stream::shared_rows;
 use super::{Computation, Decoder, LmBatch};
 use crate::device::cuda::Input;
 use crate::measure::Evaluation;
@@ -24,11 +25,13 @@ impl Network for Decoder {
 
     fn inputs(batch: &LmBatch) -> Option<Inputs> {
         let LmBatch { tokens, labels, total } = batch;
-        let depends = tokens.mask.starts.is_some() || tokens.virtual_rows.is_some();
+        let (source, pads) =
+            tokens.source.as_ref().map_or((0, false), |source| (source.sequence, source.padding.is_some()));
+        let depends = tokens.mask.starts.is_some() || tokens.virtual_rows.is_some() || pads;
         let integers = [tokens.ids.tensors(), tokens.positions.tensors()].into_iter().flatten();
         (!depends).then(|| Inputs {
             tensors: integers.chain([labels.clone()]).map(Input::Integer).collect(),
-            form: vec![tokens.batch as u64, tokens.sequence as u64, total.to_bits()],
+            form: vec![tokens.batch as u64, source as u64, tokens.sequence as u64, total.to_bits()],
         })
     }
 
@@ -49,14 +52,20 @@ impl Network for Decoder {
             size if part.is_recomputed && size >= blocks.len() => 0,
             size => size,
         };
+        let stream = context.stream.clone();
         let x = in_segments(blocks, size, x, move |block, x| block.forward(x, &context, None));
-        if part.is_last { Output::Loss(self.loss_of(self.norm(x), batch, None)) } else { Output::Hidden(x) }
+        if part.is_last {
+            Output::Loss(self.loss_of(self.norm(x, stream), batch, None))
+        } else {
+            Output::Hidden(x)
+        }
     }
 
     /// In the type of the residual stream: that of the embedding.
     fn between(&self, batch: &LmBatch) -> ([usize; 2], DType) {
-        let (tokens, hidden) = (&batch.tokens, self.rest.architecture.hidden_size);
-        ([tokens.batch * tokens.sequence, hidden], self.rest.table.entries[0].dtype)
+        let (tokens, architecture) = (&batch.tokens, &self.rest.architecture);
+        let rows = tokens.ids.ids.dims()[0] + shared_rows(architecture);
+        ([rows, architecture.hidden_size], self.rest.table.entries[0].dtype)
     }
 
     /// The embedding where it is the head too.

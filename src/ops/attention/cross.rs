@@ -5,12 +5,15 @@
 //! S = scale QKᵀ + B    P = softmax(S)    O = PV
 //! dB = Σ over the batch of dS            dS = P ⊙ (dP − rowsum(P ⊙ dP))
 //! ```
+//!
+//! B is a [`RelativeBias`], of which a block of queries has its own rows: nothing of the scores' shape is kept.
 
 use std::ops::Range;
 
 use burn::tensor::{Bool, DType, Int, Tensor, activation};
 
 use super::blocks::block;
+use super::relative::RelativeBias;
 use super::{Heads, Way};
 use crate::ops::dense::Arithmetic;
 use crate::ops::function::custom;
@@ -44,19 +47,19 @@ impl CrossHeads {
 
     /// [heads, queries, keys] → [kv_heads, queries · group, keys].
     fn split_bias(&self, bias: Tensor<3>) -> Tensor<3> {
-        let Heads { kv_heads, group, sequence, .. } = self.heads;
-        let shape = [kv_heads, sequence * group, self.keys];
-        bias.reshape([kv_heads, group, sequence, self.keys]).swap_dims(1, 2).reshape(shape)
+        let (Heads { kv_heads, group, .. }, [_, queries, keys]) = (self.heads, bias.dims());
+        let by_group = bias.reshape([kv_heads, group, queries, keys]).swap_dims(1, 2);
+        by_group.reshape([kv_heads, queries * group, keys])
     }
 
     /// The inverse of [`split_bias`](Self::split_bias).
     fn merge_bias(&self, bias: Tensor<3>) -> Tensor<3> {
-        let Heads { kv_heads, group, sequence, .. } = self.heads;
-        let shape = [kv_heads * group, sequence, self.keys];
-        bias.reshape([kv_heads, sequence, group, self.keys]).swap_dims(1, 2).reshape(shape)
+        let (Heads { kv_heads, group, .. }, [_, rows, keys]) = (self.heads, bias.dims());
+        let by_group = bias.reshape([kv_heads, rows / group, group, keys]).swap_dims(1, 2);
+        by_group.reshape([kv_heads * group, rows / group, keys])
     }
 
-    /// P in fp32 of rows of queries from QKᵀ [batch · kv_heads, rows, keys] in fp32 and the rows of the split bias.
+    /// P in fp32 of rows of queries from QKᵀ [batch · kv_heads, rows, keys] in fp32 and the rows of the split bias in fp32.
     fn probabilities(
         &self,
         products: Tensor<3>,
@@ -68,7 +71,7 @@ impl CrossHeads {
         let shape = [batch, kv_heads, rows, keys];
         let mut scores = (products * self.heads.scale()).reshape(shape);
         if let Some(bias) = bias {
-            scores = scores + wide(bias).reshape([1, kv_heads, rows, keys]);
+            scores = scores + bias.reshape([1, kv_heads, rows, keys]);
         }
         if let Some(hidden) = self.hidden(queries, &scores) {
             scores = scores.mask_fill(hidden.expand(shape), f32::NEG_INFINITY);
@@ -100,12 +103,12 @@ impl CrossHeads {
     }
 }
 
-/// q [batch · queries, heads · head_dim], k and v [batch · keys, kv_heads · head_dim], and a bias of the scores [heads,
-/// queries, keys] → the heads' results side by side, in q's shape. Kept for backward: the inputs; backward computes the
-/// scores of a block of queries again.
+/// q [batch · queries, heads · head_dim], k and v [batch · keys, kv_heads · head_dim], and a bias of the scores → the heads'
+/// results side by side, in q's shape. Kept for backward: the inputs; backward computes the scores of a block of queries
+/// again.
 pub fn cross_attention(
     qkv: [Tensor<2>; 3],
-    bias: Option<Tensor<3>>,
+    bias: Option<RelativeBias>,
     cross: &CrossHeads,
     arithmetic: Arithmetic,
     way: Way,
@@ -129,23 +132,26 @@ pub fn cross_attention(
                 [dq, dk, dv].map(|gradient| Some(gradient.into_dispatch()))
             })
         }),
-        Some(bias) => custom(OperatorName::Attention, [q, k, v, bias.into_dispatch()], |[q, k, v, bias]| {
-            let qkv = [q, k, v].map(Tensor::from_dispatch);
-            let blocks = Blocks::new(qkv, Some(Tensor::from_dispatch(bias)), cross, arithmetic);
-            (blocks.attend(), move |g, _| {
-                let ([dq, dk, dv], db) = blocks.backward(g);
-                let db = db.map(Tensor::into_dispatch);
-                let [dq, dk, dv] = [dq, dk, dv].map(|gradient| Some(gradient.into_dispatch()));
-                [dq, dk, dv, db]
+        Some(RelativeBias { table, buckets }) => {
+            custom(OperatorName::Attention, [q, k, v, table.into_dispatch()], |[q, k, v, table]| {
+                let qkv = [q, k, v].map(Tensor::from_dispatch);
+                let bias = RelativeBias { table: Tensor::from_dispatch(table), buckets };
+                let blocks = Blocks::new(qkv, Some(bias), cross, arithmetic);
+                (blocks.attend(), move |g, _| {
+                    let ([dq, dk, dv], of_table) = blocks.backward(g);
+                    let of_table = of_table.map(Tensor::into_dispatch);
+                    let [dq, dk, dv] = [dq, dk, dv].map(|gradient| Some(gradient.into_dispatch()));
+                    [dq, dk, dv, of_table]
+                })
             })
-        }),
+        }
     }
 }
 
 /// The same by Burn's operators, differentiated by Burn.
 fn composed(
     qkv: [Tensor<2>; 3],
-    bias: Option<Tensor<3>>,
+    bias: Option<RelativeBias>,
     cross: &CrossHeads,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
@@ -154,7 +160,7 @@ fn composed(
     let [q, k, v] = qkv.map(|x| narrow(x, dtype));
     let (q, k, v) = (heads.split_composed(q, 0), keys.split_composed(k, 0), keys.split_composed(v, 0));
     let products = wide(composed_product(OperatorName::Attention, q, k.swap_dims(1, 2), math));
-    let bias = bias.map(|bias| cross.split_bias(bias));
+    let bias = bias.map(|bias| cross.split_bias(bias.of_queries(0, heads.sequence)));
     let p = cross.probabilities(products, bias, &(0..heads.sequence));
     let o = composed_product(OperatorName::Attention, narrow(p, dtype), v, math);
     heads.merge_composed(o, dtype)
@@ -166,23 +172,25 @@ struct Blocks {
     q: Tensor<3>,
     k: Tensor<3>,
     v: Tensor<3>,
-    /// Split as the rows of q.
-    bias: Option<Tensor<3>>,
+    bias: Option<RelativeBias>,
     cross: CrossHeads,
     arithmetic: Arithmetic,
-    /// Types of q, k, v and the bias.
-    dtypes: [DType; 4],
+    /// Types of q, k and v.
+    dtypes: [DType; 3],
 }
 
 impl Blocks {
-    fn new(qkv: [Tensor<2>; 3], bias: Option<Tensor<3>>, cross: CrossHeads, arithmetic: Arithmetic) -> Self {
-        let [of_q, of_k, of_v] = qkv.each_ref().map(Tensor::dtype);
-        let of_bias = bias.as_ref().map_or(DType::F32, Tensor::dtype);
+    fn new(
+        qkv: [Tensor<2>; 3],
+        bias: Option<RelativeBias>,
+        cross: CrossHeads,
+        arithmetic: Arithmetic,
+    ) -> Self {
+        let dtypes = qkv.each_ref().map(Tensor::dtype);
         let (heads, keys) = (cross.heads, cross.of_keys());
         let [q, k, v] = qkv.map(|x| narrow(x, arithmetic.dtype));
-        let bias = bias.map(|bias| cross.split_bias(bias));
         let (q, k, v) = (heads.split(q, 0, None), keys.split(k, 0, None), keys.split(v, 0, None));
-        Self { q, k, v, bias, cross, arithmetic, dtypes: [of_q, of_k, of_v, of_bias] }
+        Self { q, k, v, bias, cross, arithmetic, dtypes }
     }
 
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
@@ -194,9 +202,10 @@ impl Blocks {
     /// P of a block of queries in fp32.
     fn probabilities(&self, queries: &Range<usize>) -> Tensor<3> {
         let rows = self.cross.rows(queries);
-        let q = plain(self.q.clone()).rows(rows.clone());
+        let q = plain(self.q.clone()).rows(rows);
         let products = product(q, transpose(self.k.clone()), DType::F32, self.arithmetic.math);
-        let bias = self.bias.clone().map(|bias| bias.narrow(1, rows.start, rows.len()));
+        let own = |bias: &RelativeBias| bias.of_queries(queries.start, queries.len());
+        let bias = self.bias.as_ref().map(|bias| self.cross.split_bias(own(bias)));
         self.cross.probabilities(products, bias, queries)
     }
 
@@ -210,14 +219,14 @@ impl Blocks {
         self.cross.heads.merge(o, dtype)
     }
 
-    /// From the gradient of the result to those of q, k and v, and of the bias.
-    fn backward(self, g: Tensor<2>) -> ([Tensor<2>; 3], Option<Tensor<3>>) {
+    /// From the gradient of the result to those of q, k and v, and of the bias's table.
+    fn backward(self, g: Tensor<2>) -> ([Tensor<2>; 3], Option<Tensor<2>>) {
         let Arithmetic { dtype, math } = self.arithmetic;
         let Heads { batch, kv_heads, .. } = self.cross.heads;
         let g = self.cross.heads.split(narrow(g, dtype), 0, None);
         let mut dq = self.q.empty_like();
         let fp32 = || Tensor::<3>::zeros(self.k.dims(), (&self.k.device(), DType::F32));
-        let (mut dk, mut dv, mut of_bias) = (fp32(), fp32(), Vec::new());
+        let (mut dk, mut dv, mut of_table) = (fp32(), fp32(), None);
         let all = 0..self.cross.keys;
         for queries in self.blocks() {
             let rows = self.cross.rows(&queries);
@@ -226,21 +235,22 @@ impl Blocks {
             let dp = product(g(), transpose(self.v.clone()), DType::F32, math);
             let sum = (p.clone() * dp.clone()).sum_dim(2);
             let ds = p.clone() * (dp - sum);
-            if self.bias.is_some() {
+            if let Some(bias) = &self.bias {
                 let by_sequence = ds.clone().reshape([batch, kv_heads, rows.len(), self.cross.keys]);
-                of_bias.push(by_sequence.sum_dim(0).reshape([kv_heads, rows.len(), self.cross.keys]));
+                let sum = by_sequence.sum_dim(0).reshape([kv_heads, rows.len(), self.cross.keys]);
+                let part = bias.gradient(self.cross.merge_bias(sum), queries.start, math);
+                of_table = Some(of_table.map_or(part.clone(), |earlier: Tensor<2>| earlier + part));
             }
             let (p, dz) = (narrow(p, dtype), narrow(ds * self.cross.heads.scale(), dtype));
             dv = product_into(dv, all.clone(), true, transpose(p), g(), math);
             dq = product_into(dq, rows.clone(), false, plain(dz.clone()), plain(self.k.clone()), math);
             dk = product_into(dk, all.clone(), true, transpose(dz), plain(self.q.clone()).rows(rows), math);
         }
-        let [of_q, of_k, of_v, type_of_bias] = self.dtypes;
+        let [of_q, of_k, of_v] = self.dtypes;
         let (heads, keys) = (self.cross.heads, self.cross.of_keys());
         let gradients = [heads.merge(dq, of_q), keys.merge(dk, of_k), keys.merge(dv, of_v)];
-        let of_bias = (!of_bias.is_empty())
-            .then(|| narrow(self.cross.merge_bias(Tensor::cat(of_bias, 1)), type_of_bias));
-        (gradients, of_bias)
+        let of_table = of_table.zip(self.bias).map(|(sum, bias)| narrow(sum, bias.table.dtype()));
+        (gradients, of_table)
     }
 }
 

@@ -27,8 +27,8 @@ section! {
 }
 
 /// The last layer of attention and of the MLP, in each family.
-const LAST: [&str; 8] =
-    ["o_proj", "down_proj", "c_proj", "out_proj", "fc_out", "dense", "dense_4h_to_h", "fc2"];
+const LAST: [&str; 10] =
+    ["o_proj", "down_proj", "c_proj", "out_proj", "fc_out", "dense", "dense_4h_to_h", "fc2", "o", "wo"];
 /// Between the two layers.
 const ACTIVATION: Activation = Activation::GeluTanh;
 

@@ -9,7 +9,7 @@ use crate::params::table::{Entry, Group, Table};
 pub const HEAD: &str = "lm_head.weight";
 const OF_HEAD: &str = "lm_head.";
 /// Endings of the embeddings that a head can be tied to.
-const EMBEDDINGS: [&str; 2] = ["embed_tokens.weight", "wte.weight"];
+const EMBEDDINGS: [&str; 3] = ["embed_tokens.weight", "wte.weight", "shared.weight"];
 /// The last parts of names of constants that older files carry along: causal masks, rotary frequencies and positions.
 const BUFFERS: [&str; 8] = [
     "masked_bias",
@@ -23,12 +23,18 @@ const BUFFERS: [&str; 8] = [
 ];
 /// GPT-2's and GPT-J's causal mask; their layers of attention have no bias of this name.
 const MASK: &str = ".attn.bias";
+/// A table that T5's first files have, and no model reads.
+const UNUSED: &str = ".EncDecAttention.relative_attention_bias.weight";
 
 /// Problems that an error lists.
 const MOST: usize = 20;
 
 /// The keys of config.json that give the sizes of a tensor, by a part of its name; the first counts.
-const SIZED_BY: [(&str, &str); 10] = [
+const SIZED_BY: [(&str, &str); 14] = [
+    ("relative_attention_bias.", "relative_attention_num_buckets, num_heads"),
+    ("shared.", "vocab_size, d_model"),
+    ("DenseReluDense.", "d_ff, d_model"),
+    (".layer.", "num_heads, d_kv, d_model"),
     ("embed_tokens.", "vocab_size, hidden_size"),
     ("lm_head.", "vocab_size, hidden_size"),
     (".wte.", "vocab_size, n_embd"),
@@ -45,6 +51,8 @@ const SIZED_BY: [(&str, &str); 10] = [
 fn named_by(name: &str) -> &'static str {
     match name {
         HEAD => " (tie_word_embeddings)",
+        _ if name.starts_with("encoder.block.") => " (num_layers)",
+        _ if name.starts_with("decoder.block.") => " (num_decoder_layers)",
         _ if name.contains("layers.") => " (num_hidden_layers)",
         _ if name.contains(".h.") || name.starts_with("h.") => " (n_layer)",
         _ => "",
@@ -58,7 +66,9 @@ pub fn is_embedding(name: &str) -> bool {
 
 /// Whether it is a constant that follows from the model's sizes.
 fn is_buffer(name: &str) -> bool {
-    name.ends_with(MASK) || name.rsplit('.').next().is_some_and(|last| BUFFERS.contains(&last))
+    name.ends_with(MASK)
+        || name.ends_with(UNUSED)
+        || name.rsplit('.').next().is_some_and(|last| BUFFERS.contains(&last))
 }
 
 fn sized_by(name: &str) -> String {
@@ -122,13 +132,16 @@ impl Weights {
         }
         let embedding =
             expected.entries.iter().map(|entry| entry.name.as_str()).find(|name| is_embedding(name));
-        match embedding.filter(|_| name == HEAD) {
+        match embedding.filter(|_| name == HEAD || is_embedding(name)) {
             None => Some(format!("  unexpected: {name}{}", named_by(name))),
-            Some(embedding) if self.equal(HEAD, embedding) => None,
-            Some(embedding) => Some(format!(
+            Some(embedding) if self.equal(name, embedding) => None,
+            Some(embedding) if name == HEAD => Some(format!(
                 "  {HEAD} is not equal to {embedding}, but the model ties the two: set tie_word_embeddings to false \
                  in config.json if the head is its own"
             )),
+            Some(embedding) => {
+                Some(format!("  {name} is not equal to {embedding}, and the model has one of them"))
+            }
         }
     }
 

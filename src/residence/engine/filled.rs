@@ -10,20 +10,20 @@ use crate::device::{Buffers, Side, StoreSize};
 use crate::residence::activations::Activations;
 use crate::residence::config::{Memory, Placement};
 use crate::residence::layout::Layout;
+use crate::residence::names::BlockNames;
 use crate::residence::strategy::Movement;
 
 /// Values of parameters, flat and outside of autodiff, each with its first element in the block's buffer.
 type Values = Vec<(usize, DispatchTensor)>;
 
 impl Engine {
-    /// `values` makes those of a block, which then moves to the host or to its own slot. `prefix`: beginning of the names of
-    /// the blocks' parameters.
+    /// `values` makes those of a block, which then moves to the host or to its own slot.
     ///
     /// # Panics
     /// When the host or the device does not have enough memory.
     pub fn filled(
         (placement, movement): (Placement, Arc<dyn Movement>),
-        (prefix, layouts): (&'static str, Vec<Arc<Layout>>),
+        (names, layouts): (BlockNames, Vec<Arc<Layout>>),
         (dtype, device): (DType, Device),
         mut values: impl FnMut(usize) -> Values,
     ) -> Self {
@@ -60,7 +60,7 @@ impl Engine {
         let waits = |block: &usize| placement.recomputes || !resident[*block];
         let activations = (offload.activations == Memory::Host)
             .then(|| Activations::new(placement, movement.clone(), (0..count).filter(waits).collect()));
-        let engine = Self::new(store, layouts, (size, slots), movement, device, prefix);
+        let engine = Self::new(store, layouts, (size, slots), movement, device, names);
         Self { activations, ..engine }
     }
 }

@@ -175,21 +175,21 @@ impl ParameterStore for Engine {
 
     fn value(&mut self, name: &str) -> Option<TensorData> {
         let (block, part) =
-            Layout::place(name, self.prefix, |block| self.layouts.get(block).map(|of| &**of))?;
+            Layout::place(name, &self.names, |block| self.layouts.get(block).map(|of| &**of))?;
         Some(self.part(Side::Weights, block, part))
     }
 
     fn visit_states(&mut self, visit: &mut Visit) {
         self.finish();
         if let Updates::OnDevice(optimizer) = &mut self.updates {
-            let (device, prefix) = (&self.device, self.prefix);
+            let (device, shared) = (&self.device, self.names.shared());
             optimizer.visit_shared(device, &mut |value: &str, kept: Kept<'_>| {
-                visit(&format!("{prefix}.{value}"), kept);
+                visit(&format!("{shared}.{value}"), kept);
             });
         }
         for block in self.trained() {
             let id = self.ids[block];
-            let name = format!("{}.{block}", self.prefix);
+            let name = self.names.name(block);
             let visit = &mut |value: &str, kept: Kept<'_>| visit(&format!("{name}.{value}"), kept);
             match &mut self.updates {
                 Updates::Nobody => {}
@@ -203,7 +203,7 @@ impl ParameterStore for Engine {
         let mut found = Named::new();
         for block in (0..self.layouts.len()).filter(|block| self.summed[*block]).collect::<Vec<_>>() {
             for i in 0..self.layouts[block].trainable {
-                let name = format!("{}.{block}.{}", self.prefix, self.layouts[block].parts[i].name);
+                let name = format!("{}.{}", self.names.name(block), self.layouts[block].parts[i].name);
                 found.push((name, wide(self.part(Side::Gradients, block, i))));
             }
         }

@@ -23,12 +23,12 @@ use crate::residence::activations::Input;
 use crate::residence::config::Placement;
 use crate::residence::engine::{Engine, Pass};
 use crate::residence::layout::Layout;
+use crate::residence::names::BlockNames;
 use crate::residence::strategy::Movement;
 use crate::residence::turns::Turns;
 
 pub struct ShardedBlocks {
-    /// Beginning of the names of the blocks' parameters, before the block's number: `model.layers`.
-    prefix: &'static str,
+    names: BlockNames,
     buckets: Vec<Bucket>,
     /// This rank's parts of each block, as a block of its own.
     parts: Box<dyn Turns>,
@@ -48,14 +48,13 @@ impl ShardedBlocks {
     /// When the host or the device does not have enough memory.
     pub fn new<M: Module>(
         (sharding, placement): (&Sharding, Placement),
-        prefix: &'static str,
+        names: BlockNames,
         layouts: Vec<Arc<Layout>>,
         source: &Source,
         make: impl Fn(usize) -> M,
     ) -> Self {
         let (dtype, device) = (source.dtype(), source.device().clone().inner());
-        let bucket =
-            |(i, layout)| Bucket::new(format!("{prefix}.{i}"), layout, (dtype, &device), &sharding.ranks);
+        let bucket = |(i, layout)| Bucket::new(names.name(i), layout, (dtype, &device), &sharding.ranks);
         let buckets: Vec<Bucket> = layouts.into_iter().enumerate().map(bucket).collect();
         let own: Vec<Arc<Layout>> = buckets.iter().map(|bucket| Arc::new(bucket.own_layout())).collect();
         let cut = |i: usize| {
@@ -65,7 +64,7 @@ impl ShardedBlocks {
             cut.into_iter().flatten().collect::<Vec<_>>()
         };
         let (parts, gradients): (Box<dyn Turns>, DType) = match placement.offload.strategy.movement() {
-            None => (Box::new(KeptParts::new((prefix, own), device.clone(), cut)), DType::F32),
+            None => (Box::new(KeptParts::new((names.clone(), own), device.clone(), cut)), DType::F32),
             Some(movement) => {
                 let layouts = own.clone();
                 let values = |i: usize| {
@@ -73,11 +72,14 @@ impl ShardedBlocks {
                     firsts.zip(cut(i).into_iter().map(Tensor::into_dispatch)).collect()
                 };
                 let stored = (dtype, device.clone());
-                (Box::new(Engine::filled((placement, movement), (prefix, layouts), stored, values)), dtype)
+                (
+                    Box::new(Engine::filled((placement, movement), (names.clone(), layouts), stored, values)),
+                    dtype,
+                )
             }
         };
         let coming = buckets.iter().map(|_| None).collect();
-        Self { prefix, buckets, parts, gradients, coming, turn: None, under_way: VecDeque::new() }
+        Self { names, buckets, parts, gradients, coming, turn: None, under_way: VecDeque::new() }
     }
 
     /// Begins to gather a block: its part here has its turn until the block comes.
@@ -208,9 +210,9 @@ impl ParameterStore for ShardedBlocks {
     /// All ranks ask for the same parameter, of which each has a part.
     fn value(&mut self, name: &str) -> Option<TensorData> {
         let layout = |block| self.buckets.get(block).map(|bucket: &Bucket| &*bucket.layout);
-        let (block, part) = Layout::place(name, self.prefix, layout)?;
-        let (prefix, parts) = (self.prefix, &mut self.parts);
-        Some(self.buckets[block].value(part, |own| parts.value(&format!("{prefix}.{block}.{own}"))))
+        let (block, part) = Layout::place(name, &self.names, layout)?;
+        let (name, parts) = (self.names.name(block), &mut self.parts);
+        Some(self.buckets[block].value(part, |own| parts.value(&format!("{name}.{own}"))))
     }
 
     fn visit_states(&mut self, visit: &mut Visit) {

@@ -11,13 +11,13 @@ use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, StepSize, Visit,
 use crate::residence::ParameterStore;
 use crate::residence::engine::Pass;
 use crate::residence::layout::{Layout, block_id};
+use crate::residence::names::BlockNames;
 use crate::residence::strategy::{Function, Movement};
 use crate::residence::turns::Turns;
 
 /// They are there all the time, so that nothing is done at a turn's beginning and end. Gradients stay in fp32.
 pub struct KeptParts {
-    /// Beginning of the names of the blocks' parameters.
-    prefix: &'static str,
+    names: BlockNames,
     blocks: Vec<KeptPart>,
     optimizer: Optimizer,
     device: Device,
@@ -36,13 +36,13 @@ struct KeptPart {
 impl KeptParts {
     /// `values`: of each block's parts in the layout's order.
     pub fn new(
-        (prefix, layouts): (&'static str, Vec<Arc<Layout>>),
+        (names, layouts): (BlockNames, Vec<Arc<Layout>>),
         device: Device,
         values: impl Fn(usize) -> Vec<Tensor<1>>,
     ) -> Self {
         let part = |(i, layout)| KeptPart { id: block_id(i), layout, values: values(i), gradient: None };
         let blocks = layouts.into_iter().enumerate().map(part).collect();
-        Self { prefix, blocks, optimizer: Optimizer::None, device }
+        Self { names, blocks, optimizer: Optimizer::None, device }
     }
 }
 
@@ -107,13 +107,13 @@ impl ParameterStore for KeptParts {
 
     fn value(&mut self, name: &str) -> Option<TensorData> {
         let layout = |block| self.blocks.get(block).map(|block: &KeptPart| &*block.layout);
-        let (block, part) = Layout::place(name, self.prefix, layout)?;
+        let (block, part) = Layout::place(name, &self.names, layout)?;
         Some(self.blocks[block].values[part].clone().into_data())
     }
 
     fn visit_states(&mut self, visit: &mut Visit) {
         for (i, block) in self.blocks.iter().enumerate() {
-            self.optimizer.visit(block.id, &format!("{}.{i}", self.prefix), visit);
+            self.optimizer.visit(block.id, &self.names.name(i), visit);
         }
     }
 }

@@ -168,8 +168,14 @@ fn six_blocks(strategy: Strategy, trained: bool) -> (Engine, Arc<Mutex<[usize; 2
     let counted = Arc::new(Mutex::new([0; 2]));
     let store = Box::new(Recorder(Arc::default(), counted.clone()));
     let movement = strategy.movement().expect("blocks move");
-    let engine =
-        Engine::new(store, vec![layout.into(); 6], (size, slots), movement, Device::flex(), "blocks");
+    let engine = Engine::new(
+        store,
+        vec![layout.into(); 6],
+        (size, slots),
+        movement,
+        Device::flex(),
+        BlockNames::new([("blocks", 6)]),
+    );
     (engine, counted)
 }
 

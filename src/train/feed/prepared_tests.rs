@@ -37,6 +37,7 @@ fn collate(sampler: Sampler, samples: &[u32]) -> Collated {
     let config = SamplerConfig::of(sampler);
     let samples_of = Samples::new(texts(), &tokenizer, MAX_LENGTH, Tokenize::Once).unwrap();
     let collator = Collator {
+        start: None,
         samples: samples_of,
         config,
         batch_size: 4,

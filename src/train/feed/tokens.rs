@@ -70,7 +70,8 @@ impl Batches {
         let lengths = Arc::new(samples.lengths());
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
         let virtual_tokens = cell.tuning().virtual_tokens;
-        let collator = Collator { samples, config, batch_size, max_length, virtual_tokens, share };
+        let collator =
+            Collator { samples, config, batch_size, max_length, start: start(cell), virtual_tokens, share };
         Self { plan, collator: Arc::new(collator) }
     }
 
@@ -82,7 +83,12 @@ impl Batches {
             tokenize: Tokenize::Once,
             ..trained
         };
-        let config = if trained.sampler.keeps_samples() { packed } else { trained };
+        let standard = SamplerConfig { sampler: Sampler::Standard(Standard {}), ..packed };
+        let config = match trained.sampler.keeps_samples() {
+            true if start(cell).is_some() => standard,
+            true => packed,
+            false => trained,
+        };
         let mut source = Self::open(cell, data, Part::HeldOut, config, Share::WHOLE)?;
         // If there are several batches, all weigh the same in the mean.
         source.plan.config.drop_last = source.tokens() >= cell.train.tokens() as u64;
@@ -133,6 +139,11 @@ impl TokenFeed {
             loads: Vec::new(),
         })
     }
+}
+
+/// The token that a target begins with, of an encoder and a decoder.
+fn start(cell: &Cell) -> Option<u32> {
+    cell.model.language()?.architecture().encoder.map(|encoder| encoder.start)
 }
 
 /// The test sets of a task with classes: one of the training distribution, and the published one of another.

@@ -6,6 +6,11 @@ pub fn swiglu(c: &Combination) -> bool {
     c.is("model", "swiglu")
 }
 
+/// Whether the network has an encoder and a decoder.
+pub fn pairs(c: &Combination) -> bool {
+    c.choice("model").starts_with("t5")
+}
+
 pub fn moves(c: &Combination) -> bool {
     !c.is("strategy", "none")
 }
@@ -22,7 +27,7 @@ pub fn lacks(c: &Combination, operator: &str) -> bool {
 /// Whether no layer of the network has a bias.
 pub fn lacks_biases(c: &Combination) -> bool {
     let without = ["llama", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "smollm3", "olmo2", "granite"];
-    without.contains(&c.choice("model")) || c.choice("model").starts_with("phi3")
+    without.contains(&c.choice("model")) || c.choice("model").starts_with("phi3") || pairs(c)
 }
 
 pub fn by_sgd(c: &Combination) -> bool {

@@ -43,6 +43,7 @@ pub fn layer(of: &Dimensions) -> Result<Layer, String> {
             rope: Some(of.rope(of.head_dim())?),
             ..Attention::even(of.num_attention_heads(), of.head_dim())
         },
+        cross_attention: None,
         mlp: Mlp {
             name: "mlp",
             layers: MlpLayers::Gated(["gate_proj", "up_proj", "down_proj"]),
@@ -60,6 +61,7 @@ pub fn around(of: &Dimensions, layers: Vec<Arc<Layer>>) -> Architecture {
         hidden_size: of.hidden_size(),
         max_positions: of.max_position_embeddings(),
         embedding: Embedding { name: "model.embed_tokens", scale: None, positions: Positions::None },
+        encoder: None,
         blocks: "model.layers",
         final_norm: ("model.norm", layers[0].norm),
         layers,

@@ -10,6 +10,7 @@ use crate::model::architecture::{Architecture, Positions};
 use crate::model::language::Block;
 use crate::model::language::norm::Norm;
 use crate::model::language::parts::{Embedding, Linear};
+use crate::model::language::stream::Shared;
 use crate::ops::parameters::each_parameter;
 use crate::params::source::{DEVIATION, Init, Source};
 use crate::params::split::Side;
@@ -21,6 +22,8 @@ pub struct Modules {
     /// `None` where another process has it; the norm likewise.
     pub tokens: Option<Embedding>,
     pub positions: Option<Embedding>,
+    /// What the blocks of an encoder and a decoder share.
+    pub shared: Option<Shared>,
     /// The embeddings of virtual tokens, where they are trained.
     pub prompt: Option<Param<Tensor<2>>>,
     /// Empty where the blocks live on the host.
@@ -49,6 +52,7 @@ impl Modules {
             }
             Positions::None | Positions::Sinusoidal => None,
         };
+        let shared = source.held(first, || Shared::new(architecture, source)).flatten();
         let prompt = match source.tuning().virtual_tokens {
             Some(VirtualTokens::Embeddings(count)) => {
                 let source = source.at("prompt_encoder").at("embedding").within(Group::Adapter);
@@ -69,7 +73,7 @@ impl Modules {
             }
             None => source.held(last, || (!head.tied).then(own_head)).flatten(),
         };
-        Self { tokens, positions, prompt, blocks, norm, head }
+        Self { tokens, positions, shared, prompt, blocks, norm, head }
     }
 }
 
