@@ -14,6 +14,8 @@ use crate::common::streams::tell;
 use crate::common::text;
 use crate::common::{Bytes, Compute, DeviceId};
 use crate::data::Tokenizer;
+use crate::data::chat::Template;
+use crate::data::prompts::begin;
 use crate::data::tokenizer::generation_ends;
 use crate::keys::Rule;
 use crate::measure::{Measured, Phase, Stop};
@@ -43,6 +45,9 @@ pub struct GenerateArgs {
     /// Text to continue; may be repeated, and is then continued as one batch
     #[arg(long, required_unless_present = "ids")]
     pub prompt: Vec<String>,
+    /// Take each prompt as a question of a chat, and write the assistant's turn by the folder's chat template
+    #[arg(long, conflicts_with = "ids")]
+    pub chat: bool,
     /// Token ids to continue, such as 15496,995, where there is no tokenizer; may be repeated
     #[arg(long, conflicts_with = "prompt")]
     pub ids: Vec<String>,
@@ -246,8 +251,11 @@ impl Text {
             return Ok(Self { tokenizer: None, prompts: prompts?, ends });
         }
         let tokenizer = tokenizer(&args.folder)?;
-        let prompts: Result<Vec<Vec<u32>>> =
-            args.prompt.iter().map(|text| tokenizer.begin(text).map_err(|e| miette!("{e}"))).collect();
+        let template = args.chat.then(|| Template::load(Some(&args.folder), None)).transpose();
+        let template = template.map_err(|e| miette!("{e}"))?;
+        let begin =
+            |text: &String| begin(text, &tokenizer, template.as_ref()).map_err(|e| miette!("{e}"));
+        let prompts: Result<Vec<Vec<u32>>> = args.prompt.iter().map(begin).collect();
         let prompts = prompts?;
         if prompts.iter().any(Vec::is_empty) {
             return Err(miette!("a prompt must not be empty"));

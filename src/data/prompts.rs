@@ -1,5 +1,7 @@
 //! [`Generate`]: the recipe's `[generate]` section, and [`Prompts`]: the texts that the model continues.
 
+use super::chat::{Template, opening};
+use super::task::chat;
 use super::{DataError, Tokenizer};
 use crate::common::text::counted;
 use crate::keys::key::DefaultValue::{Nothing, Whole};
@@ -14,6 +16,10 @@ section! {
     pub struct Generate: Section::new("generate") => {
         /// Texts that the model continues, all in one batch.
         pub prompts: Vec<String> = Key::size(Values::Texts),
+        /// Whether each text is a question of a chat, to which the model writes the assistant's turn: by `data.template`, else
+        /// by the template of the tokenizer.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub chat: bool = Key::flag(false),
         /// Most tokens of a continuation.
         pub max_new_tokens: usize = Key::size(COUNT).default(Whole(48)).called("generated tokens"),
         /// Tokens are drawn from softmax(logits / temperature) by the cell's seed. Without the key the most probable is taken.
@@ -42,19 +48,20 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// `context`: tokens of a prompt and its continuation, at most; `seed`: of what is drawn.
+    /// `template`: of chats, where prompts are questions of one; `context`: tokens of a prompt and its continuation, at most;
+    /// `seed`: of what is drawn.
     ///
     /// # Errors
-    /// A prompt that the tokenizer cannot express, or that is longer than the context with its continuation.
+    /// A prompt that the tokenizer or the template cannot express, or that is longer than the context with its continuation.
     pub fn new(
         config: &Generate,
-        tokenizer: &Tokenizer,
+        (tokenizer, template): (&Tokenizer, Option<&Template>),
         seed: u64,
         context: usize,
     ) -> Result<Self, DataError> {
         let tokens = config.max_new_tokens;
         let prompt = |text: &String| {
-            let prompt = tokenizer.begin(text)?;
+            let prompt = begin(text, tokenizer, template)?;
             if prompt.is_empty() {
                 return Err(DataError::new(format!(
                     "the prompt \"{text}\" of generate.prompts has no tokens; write another text"
@@ -81,5 +88,16 @@ impl Prompts {
     /// The text that new tokens add to a prompt, without the one that ended them.
     pub fn text(&self, prompt: &[u32], new: &[u32]) -> String {
         self.tokenizer.continuation(prompt, self.tokenizer.without_end(new))
+    }
+}
+
+/// The tokens of a prompt; with a template those of a chat with this question, up to where the assistant answers.
+///
+/// # Errors
+/// When the template or the vocabulary cannot express it.
+pub fn begin(text: &str, tokenizer: &Tokenizer, template: Option<&Template>) -> Result<Vec<u32>, DataError> {
+    match template {
+        None => tokenizer.begin(text),
+        Some(template) => tokenizer.encode(&opening(&chat([(text, None)]), template)?),
     }
 }

@@ -195,7 +195,7 @@ impl Problems {
 }
 
 /// A chat of users' turns, each with the assistant's, if it has answered.
-fn chat<'t>(turns: impl IntoIterator<Item = (&'t str, Option<&'t str>)>) -> Chat {
+pub(super) fn chat<'t>(turns: impl IntoIterator<Item = (&'t str, Option<&'t str>)>) -> Chat {
     let message = |role: &str, content: &str| Value::from_pairs([("role", role), ("content", content)]);
     let messages = turns.into_iter().flat_map(|(question, answer)| {
         let answer = answer.map(|answer| message("assistant", answer));

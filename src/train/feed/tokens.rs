@@ -165,7 +165,8 @@ fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)
 fn prompts(cell: &Cell, data: &Dataset) -> Result<Option<Prompts>, DataError> {
     let (Some(generate), Dataset::Text(text)) = (&cell.generate, data) else { return Ok(None) };
     let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
-    Prompts::new(generate, &text.tokenizer, u64::from(cell.seed), context).map(Some)
+    let template = generate.chat.then(|| cell.data.chat_template()).transpose()?;
+    Prompts::new(generate, (&text.tokenizer, template.as_ref()), u64::from(cell.seed), context).map(Some)
 }
 
 /// The questions of the recipe's task.
