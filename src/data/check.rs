@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use super::{Corpus, Data, DataError, Split, TextSource, TokenizerSource};
+use super::{Corpus, Data, DataError, Reading, Split, TextSource, TokenizerSource};
 use crate::common::locked;
 use crate::keys::Rule;
 use crate::params::hub;
@@ -52,7 +52,7 @@ impl Data {
         let rule = |key, help| move |e: DataError| Rule::new(&[key, "data.corpus"], e.to_string(), help);
         let corpus = Corpus::open(path).map_err(rule("data.corpus", "name a file or a folder of data"))?;
         // Which records a seed chooses does not matter here.
-        let corpus = corpus.read_by(reading.clone(), 0, [*train_split, *eval_split]);
+        let corpus = corpus.read_by(Reading::clone(reading), 0, [*train_split, *eval_split]);
         let help = "name the split of its files in data.train_split, or rename a file";
         corpus.require(*train_split).map_err(rule("data.train_split", help))?;
         if evaluates {

@@ -45,7 +45,7 @@ impl Split {
 /// Where records come from. They are read when they are asked for.
 #[derive(Clone, Debug)]
 pub enum Corpus {
-    Files(Files),
+    Files(Box<Files>),
     /// Stories made up from the seed.
     Generated {
         seed: u64,
@@ -62,14 +62,14 @@ impl Corpus {
     /// # Errors
     /// A path without such files, and data of a split in a file that is not read.
     pub fn open(root: &Path) -> Result<Self, DataError> {
-        Files::open(root).map(Self::Files)
+        Files::open(root).map(|files| Self::Files(Box::new(files)))
     }
 
     /// The corpus with the keys of `[data]` by which its files are read, for training and for evaluation.
     #[must_use]
     pub fn read_by(self, reading: Reading, seed: u64, splits: [Split; 2]) -> Self {
         match self {
-            Self::Files(files) => Self::Files(files.read_by(reading, seed, splits)),
+            Self::Files(files) => Self::Files(Box::new(files.read_by(reading, seed, splits))),
             other => other,
         }
     }

@@ -123,7 +123,7 @@ impl Dataset {
             TextSource::Generated { size } => Corpus::Generated { seed, bytes: size.0 },
             TextSource::Path(path) => {
                 let root = hub::fetched(path, reading.needs()).map_err(DataError::new)?;
-                Corpus::open(&root)?.read_by(reading.clone(), seed, [train_split, eval_split])
+                Corpus::open(&root)?.read_by(Reading::clone(reading), seed, [train_split, eval_split])
             }
             TextSource::Task => {
                 let task = task.expect("checked: there is a task");
@@ -269,7 +269,7 @@ mod tests {
     fn a_generated_corpus_becomes_blocks() {
         let data = Data::Text {
             corpus: TextSource::Generated { size: Bytes(100_000) },
-            reading: Reading::default(),
+            reading: Box::default(),
             template: None,
             learn: Learn::default(),
             tokenizer: TokenizerSource::Train { vocab_size: 512 },

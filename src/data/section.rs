@@ -29,7 +29,7 @@ pub enum Data {
     Random,
     Text {
         corpus: TextSource,
-        reading: Reading,
+        reading: Box<Reading>,
         /// Chat template: a file, or a name that is known; `None`: the tokenizer's.
         template: Option<String>,
         learn: Learn,
@@ -228,7 +228,16 @@ impl TryFrom<Written> for Data {
         let train_split = train_split.unwrap_or(Split::Train);
         let eval_split = eval_split.unwrap_or(Split::HELD_OUT);
         let learn = learn.unwrap_or_default();
-        Ok(Self::Text { corpus, reading, template, learn, tokenizer, train_split, eval_split, sampler })
+        Ok(Self::Text {
+            corpus,
+            reading: Box::new(reading),
+            template,
+            learn,
+            tokenizer,
+            train_split,
+            eval_split,
+            sampler,
+        })
     }
 }
 
@@ -285,7 +294,7 @@ impl From<Data> for Written {
             TokenizerSource::Train { vocab_size } => ("train".into(), Some(vocab_size)),
             TokenizerSource::Path(path) => (path.display().to_string(), None),
         };
-        let Reading { format, columns, skip_broken, held_out, subset } = reading;
+        let Reading { format, columns, skip_broken, held_out, subset } = *reading;
         Self {
             corpus: Some(corpus),
             size,

@@ -21,7 +21,7 @@ fn absent_keys_take_their_defaults() {
     assert_eq!(parse(""), Data::Random);
     let text = Data::Text {
         corpus: TextSource::Generated { size: GENERATED },
-        reading: Reading::default(),
+        reading: Box::default(),
         template: None,
         learn: Learn::Assistant,
         tokenizer: TokenizerSource::Train { vocab_size: VOCAB_SIZE },

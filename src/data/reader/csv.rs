@@ -26,6 +26,9 @@ pub struct Csv {
     ended: bool,
 }
 
+/// The line of a row and its fields, or why it is none.
+type Numbered = (usize, Result<Vec<String>, String>);
+
 /// Where a byte of a field is.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
@@ -68,8 +71,7 @@ impl Csv {
     }
 
     /// The fields of the next row that is not empty, and its line.
-    #[expect(clippy::type_complexity, reason = "a row, or why it is none, or that the file cannot be read")]
-    fn fields(&mut self) -> Result<Option<(usize, Result<Vec<String>, String>)>, DataError> {
+    fn fields(&mut self) -> Result<Option<Numbered>, DataError> {
         let (mut fields, mut field, mut at) = (vec![], vec![], At::Begin);
         let (mut first, mut length) = (self.line, 0);
         while !self.ended {
@@ -100,7 +102,7 @@ impl Csv {
                 fields.push(std::mem::take(&mut field));
                 at = At::Begin;
                 if is_end {
-                    let fields = fields.into_iter().map(|field| text(field)).collect();
+                    let fields = fields.into_iter().map(text).collect();
                     return Ok(Some((first, fields)));
                 }
                 continue;

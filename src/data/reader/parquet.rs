@@ -14,7 +14,7 @@ use super::lines::cannot_read;
 use super::rows::{Fields, Row, Wanted, object};
 
 /// About how many bytes are in memory at once, uncompressed.
-const SLICE: usize = 32 << 20;
+const SLICE: usize = 16 << 20;
 
 pub struct Parquet {
     path: PathBuf,

@@ -186,6 +186,7 @@ fn broken_files_are_refused_by_what_they_are() {
         ("a.csv", &utf16, "line 1: it is not UTF-8"),
         ("a.txt", b"a\n\xff\n", "line 2: byte 3 is not UTF-8"),
         ("a.bin", b"odd", "its 3 bytes are no tokens of 2 bytes"),
+        ("a.bin", b"PK\x03\x04 weights.", "as PyTorch writes weights"),
         ("a.parquet", b"PAR1", "as parquet"),
         ("a.parquet", b"", "as parquet"),
     ] {

@@ -18,6 +18,8 @@ use crate::data::record::{Record, Tokens};
 /// Bytes of a header, of any program that writes one.
 const HEADER: u64 = 1024;
 const LLMQ: &[u8] = b"BIN.TOK\n";
+/// With which PyTorch's files begin.
+const ZIP: &[u8] = b"PK\x03\x04";
 /// Of llm.c: magic number, version, and bytes of a token.
 const LLM_C: [(i32, i32, u64); 2] = [(20_240_520, 1, 2), (20_240_801, 7, 4)];
 /// Tokens of one record: the file does not say where its texts end. A multiple of 8, so that a record's bits begin with a
@@ -107,6 +109,8 @@ fn layout(begin: &[u8], size: u64) -> Result<Layout, String> {
             ));
         }
         Layout { offset: HEADER, token_bytes, count: count(2), is_masked: false }
+    } else if begin.starts_with(ZIP) {
+        return Err("it is an archive, as PyTorch writes weights, and no file of tokens".into());
     } else if size % 2 == 0 {
         Layout { offset: 0, token_bytes: 2, count: size / 2, is_masked: false }
     } else {
