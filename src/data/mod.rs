@@ -27,7 +27,6 @@ pub mod tokenizer;
 mod trained;
 mod words;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
@@ -42,12 +41,13 @@ pub use loader::{Finish, Loader};
 pub use pairs::Sources;
 pub use prompts::{Generate, Prompts};
 pub use reader::Reading;
+use reader::Records;
 use record::Chat;
 pub use sampler::{
     Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
     SamplingPlan, Standard,
 };
-use samples::{Encoded, Encoder, Source, Store, encode_all};
+use samples::{Encoded, Encoder, Store, encode_all};
 pub use samples::{Prompted, SampleUnit, Samples, Token, Tokenize};
 pub use section::{Data, Learn, TextSource, TokenizerSource};
 pub use share::Share;
@@ -95,6 +95,8 @@ pub struct TextDataset {
     chats: Arc<Chats>,
     /// What else decides which records a split has.
     reading: String,
+    /// Whether records that have no tokens are left out.
+    skip_broken: bool,
     /// Whether the problems of a task have classes.
     classified: bool,
     pub train_split: Split,
@@ -139,7 +141,9 @@ impl Dataset {
             TokenizerSource::Path(path) => Some(path.clone()),
         };
         let chats = Arc::new(Chats::new(own, template.clone(), *learn));
-        let reading = format!("{reading:?} {seed}");
+        let skip_broken = reading.skip_broken;
+        let divided = reading.held_out.map(|_| (seed, train_split, eval_split));
+        let reading = format!("{reading:?} {divided:?}");
         // That of a folder may have tokens which no text has, and for which its model has no rows.
         if matches!(source, TokenizerSource::Train { .. }) && tokenizer.vocab_size() > vocab_size {
             return Err(DataError::new(format!(
@@ -154,6 +158,7 @@ impl Dataset {
             tokenizer,
             chats,
             reading,
+            skip_broken,
             classified,
             train_split,
             eval_split,
@@ -197,12 +202,21 @@ impl TextDataset {
         let encode = move |chat: &Chat, tokenizer: &Tokenizer| chats.encode(chat, tokenizer);
         let encoder = Encoder::new(&self.tokenizer, joins).with_chats(Arc::new(encode));
         if config.tokenize == Tokenize::EveryStep {
-            return Samples::records(&mut *self.records(split, unit)?, encoder, max_length, config.tokenize);
+            return Samples::records(&mut self.records(split, unit)?, encoder, max_length, config.tokenize);
         }
         let padding = encoder.padding();
         let key = self.key(split, unit, joins)?;
-        let store =
-            cache::tokens(key.as_ref(), || encode_all(&mut *self.records(split, unit)?, &encoder, false))?;
+        let store = cache::tokens(key.as_ref(), || {
+            let mut records = self.records(split, unit)?;
+            let mut store = encode_all(&mut records, &encoder, self.skip_broken)?;
+            let left_out = records.left_out();
+            store.broken += left_out.broken as u64;
+            store.duplicates = left_out.duplicates as u64;
+            match &self.corpus {
+                Corpus::Files(files) if store.len() == 0 => Err(files.no_text(split)),
+                _ => Ok(store),
+            }
+        })?;
         match joins {
             true => Samples::blocks(store, max_length)
                 .map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str()))),
@@ -210,8 +224,8 @@ impl TextDataset {
         }
     }
 
-    fn records(&self, split: Split, unit: SampleUnit) -> Result<Box<Source<'static>>, DataError> {
-        Ok(Box::new(self.corpus.records(split, unit)?))
+    fn records(&self, split: Split, unit: SampleUnit) -> Result<Records, DataError> {
+        Ok(self.corpus.records(split, unit)?.within(self.tokenizer.rows()))
     }
 
     /// Of the tokens of a split; `None` where it cannot be known without making them.
@@ -223,7 +237,7 @@ impl TextDataset {
         Ok(match &self.corpus {
             Corpus::Files(_) => {
                 let key = key.with("reading", &self.reading).with("chats", self.chats.identity());
-                key.with_files(Path::new(""), &self.corpus.files(&[split]))
+                key.with_files(&self.corpus.files(&[split]))
             }
             // Its text is that of the program.
             Corpus::Generated { seed, bytes } => {

@@ -185,7 +185,7 @@ impl Tokenizer {
 
     /// Whether a token was added to the vocabulary, as special ones are.
     pub fn is_added(&self, id: u32) -> bool {
-        self.inner.get_added_vocabulary().get_added_tokens_decoder().contains_key(&id)
+        self.inner.get_added_vocabulary().simple_id_to_token(id).is_some()
     }
 
     /// The same for a model whose embedding has so many rows. It may have more tokens than these; a text that needs one of
@@ -193,6 +193,11 @@ impl Tokenizer {
     #[must_use]
     pub fn of_rows(self, rows: usize) -> Self {
         Self { rows: Some(rows), ..self }
+    }
+
+    /// How many ids a model has rows and the vocabulary tokens for.
+    pub fn rows(&self) -> usize {
+        self.vocab_size().min(self.rows.unwrap_or(usize::MAX))
     }
 
     /// Tokens, all of which the model has a row for.

@@ -100,6 +100,11 @@ impl Loading {
         self.padding_tokens as f64 / (self.padding_tokens + self.tokens()).max(1) as f64
     }
 
+    /// Tokens a second with padding.
+    pub fn computed_per_second(&self) -> f64 {
+        (self.padding_tokens + self.tokens()) as f64 / self.run_seconds
+    }
+
     /// The tokens that were cut off, among all of the samples.
     pub fn cut_share(&self) -> f64 {
         self.cut_tokens as f64 / (self.cut_tokens + self.tokens()).max(1) as f64

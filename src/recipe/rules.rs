@@ -219,10 +219,10 @@ fn text(cell: &Cell) -> Checked {
 /// `[measure]` with `data.sampler`.
 fn epochs(cell: &Cell) -> Checked {
     Rule::refuse_if(
-        cell.measure.epochs.is_some() && !cell.data.sampler().sampler.keeps_samples(),
+        cell.measure.epochs.is_some() && cell.data.is_random(),
         &["measure.epochs"],
-        "an epoch is one pass over the samples of data.sampler, and this cell has none",
-        "set measure.steps in its place, or data.sampler to one that keeps samples, as \"padded\"",
+        "an epoch is one pass over the text of data.corpus, and this cell has none",
+        "set measure.steps in its place, or name a text in data.corpus",
     )
 }
 

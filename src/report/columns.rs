@@ -87,6 +87,7 @@ columns! {
     Median "host_update_hidden" "hidden" Share = l.hidden_update()?.0;
     Median "host_update_hidden_ceiling" "ceiling" Share = l.hidden_update()?.1;
     Median "tokens_per_second" "tokens/s" PerSecond = l.measured()?.tokens_per_second;
+    Median "computed_tokens_per_second" "with padding" PerSecond = loading(l)?.computed_per_second();
     Median "run_s" "whole run" Seconds = loading(l)?.run_seconds;
     Median "real_tokens" "real tokens" Count = loading(l)?.tokens();
     Median "padding_share" "padding" Share = loading(l)?.padding_share();

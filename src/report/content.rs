@@ -7,7 +7,7 @@ use super::learning::is_evaluated;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
 use super::verdict::Verdict;
-use super::{answers, continuations, environment, labels, limits, page, parts};
+use super::{answers, continuations, environment, labels, limits, page, parts, texts};
 use crate::common::text::{argument, sentence};
 
 /// The report as it is set.
@@ -63,6 +63,7 @@ fn appendix(comparison: &Comparison, charts: Vec<Chart>, mut timelines: Timeline
     out.extend(charts.into_iter().map(Element::Figure));
     out.extend(section("Pipelines", "pipelines"));
     out.extend(is_ladder.then(|| section("Counted at each rung", "ladder")).into_iter().flatten());
+    out.extend(texts::elements(comparison));
     out.extend(section("What loading cost", "loading"));
     out.extend(section("What was learned", "learned"));
     out.extend(section("What was trained", "tuning"));

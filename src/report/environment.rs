@@ -15,9 +15,14 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     let cells = || comparison.lines.iter().map(|line| line.cell);
     let steps =
         cells().filter(|cell| cell.measure.epochs.is_none()).map(|cell| cell.measure.steps.unwrap_or(0));
-    let epochs = cells().filter_map(|cell| cell.measure.epochs);
-    let epochs =
-        and(epochs.map(|n| format!("{} of the samples, all measured", counted(n, "epoch"))).unique());
+    let epochs = cells().filter_map(|cell| {
+        let epochs = counted(cell.measure.epochs?, "epoch");
+        Some(match cell.data.sampler().sampler.keeps_samples() {
+            true => format!("{epochs} of the samples, all measured"),
+            false => format!("{epochs} of the text, the warm-up steps among them"),
+        })
+    });
+    let epochs = and(epochs.unique());
     items.push(format!(
         "Each cell ran in a process of its own: {}, left out of the times, then {}.",
         all_counted(cells().map(|cell| cell.measure.warmup), "warm-up step"),

@@ -36,6 +36,7 @@ mod terminal;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod timelines;
 mod typeset;
 mod units;

@@ -62,7 +62,7 @@ impl Progress for Plain {
     fn cell_started(&self, cell: &Label) {
         tell(&match cell.steps {
             Some(steps) => format!("{cell}: running {steps} steps"),
-            None => format!("{cell}: running"),
+            None => format!("{cell}: running as many steps as follow from the data"),
         });
     }
 

@@ -75,9 +75,12 @@ fn run<N: Build>(
     // On a GPU the limit begins after the preparation, whose memory is not the cell's.
     let early = (id == DeviceId::Cpu).then(limit);
 
-    let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
-    let steps = steps.expect("checked: there are steps, or epochs of samples");
-    let total = cell.measure.warmup + steps;
+    let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);
+    // The warm-up sees blocks of the first epoch, but no samples.
+    let seen = if sampled { 0 } else { warmup };
+    let of_epochs = || Some(feed.of_epochs(cell.measure.epochs?)?.saturating_sub(seen).max(1));
+    let steps = cell.measure.steps.or_else(of_epochs).expect("checked: there are steps, or epochs of a text");
+    let total = warmup + steps;
     // In this order: memory is counted from the meter's on.
     let noted = total.min(MOST_NOTED);
     feed.reserve(noted);
@@ -87,7 +90,6 @@ fn run<N: Build>(
     training.prepare(&mut *meter, on_tuned);
     let limit = early.unwrap_or_else(limit);
     training.make_states();
-    let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);
     let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
     let mut run = Run {
         cell,

@@ -30,10 +30,15 @@ impl Key {
         self
     }
 
-    /// With the content of files, and their names within `root`, which say what they are; `None` where one cannot be read.
-    pub fn with_files(self, root: &Path, files: &[PathBuf]) -> Option<Self> {
+    /// With the content of files, and their names within the folder that holds all of them, which say what they are. `None`
+    /// where one cannot be read.
+    pub fn with_files(self, files: &[PathBuf]) -> Option<Self> {
         // A run that looks at rows has read large files already, and told it.
         let checksums = Checksums::new(&|_| ());
+        let root = files.first().map_or(Path::new(""), |first| {
+            let holds_all = |folder: &&Path| files.iter().all(|path| path.starts_with(folder));
+            first.ancestors().skip(1).find(holds_all).unwrap_or(Path::new(""))
+        });
         files.iter().try_fold(self, |key, path| {
             let name = path.strip_prefix(root).unwrap_or(path);
             let sum = checksums.of_file(path).ok()?;

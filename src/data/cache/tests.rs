@@ -126,7 +126,7 @@ fn a_key_is_all_that_decides_tokens() {
     let (a, b) = (file("a", "one"), file("b", "one"));
     let name = |files: &[&PathBuf]| {
         let files: Vec<PathBuf> = files.iter().map(|path| path.to_path_buf()).collect();
-        Key::new().with("learn", "all").with_files(folder.path(), &files).map(|key| key.name())
+        Key::new().with("learn", "all").with_files(&files).map(|key| key.name())
     };
     let names = [name(&[&a]), name(&[&b]), name(&[&a, &b]), name(&[&b, &a]), name(&[])];
     assert!(
@@ -134,6 +134,13 @@ fn a_key_is_all_that_decides_tokens() {
         "{names:?}"
     );
     assert_eq!(name(&[&a]), names[0]);
+    // Wherever they are.
+    let moved = tempfile::tempdir().unwrap();
+    let moved = ["a", "b"].map(|name| {
+        fs::copy(folder.path().join(name), moved.path().join(name)).unwrap();
+        moved.path().join(name)
+    });
+    assert_eq!(name(&[&moved[0], &moved[1]]), names[2]);
     file("a", "two");
     assert_ne!(name(&[&a]), names[0]);
     assert_eq!(name(&[&folder.path().join("c")]), None);

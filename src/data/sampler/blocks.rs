@@ -59,6 +59,20 @@ mod tests {
         }
     }
 
+    /// Ten blocks, in steps of three batches of two.
+    #[test]
+    fn the_steps_of_epochs_follow_from_the_blocks() {
+        let config = SamplerConfig::of(Sampler::Blocks(Blocks {}));
+        let plan =
+            SamplingPlan { config, lengths: Arc::new(vec![4; 10]), batch_size: 2, max_length: 4, seed: 1 };
+        assert_eq!([1, 2, 3, 6].map(|epochs| plan.steps(epochs, 3)), [2, 4, 5, 10]);
+        assert_eq!([1, 3].map(|epochs| plan.steps(epochs, 1)), [5, 15]);
+        // All blocks of the epochs are seen.
+        let seen: Vec<u32> =
+            Draws::new(plan.clone(), Position::default()).take(3 * 5).flat_map(|draw| draw.samples).collect();
+        assert!((0..10).all(|block| seen.iter().filter(|other| **other == block).count() == 3));
+    }
+
     #[test]
     fn a_seed_gives_one_order_and_resuming_continues_it() {
         let take =

@@ -151,6 +151,16 @@ impl SamplingPlan {
         self.config.sampler.epoch(self, epoch)
     }
 
+    /// Steps of so many batches in passes over all samples. The last step of a pass may have fewer batches; where text is
+    /// joined, passes follow one another without a gap, and the last step goes on into the next.
+    pub fn steps(&self, epochs: usize, accumulation_steps: usize) -> usize {
+        if !self.config.sampler.keeps_samples() {
+            return (epochs * self.lengths.len()).div_ceil(self.batch_size * accumulation_steps);
+        }
+        let steps = |epoch| self.epoch(epoch).count().div_ceil(accumulation_steps);
+        (0..epochs as u64).map(steps).sum()
+    }
+
     /// The largest batch that the epochs may have: a measurement of memory needs it.
     pub fn largest(&self) -> Vec<u32> {
         self.config.sampler.largest(self)

@@ -86,6 +86,26 @@ fn an_epoch_has_every_sample_once_but_those_it_counts() {
     }
 }
 
+/// As many steps as draws in threes, which no step takes from two epochs.
+#[test]
+fn the_steps_of_epochs_follow_from_the_samples() {
+    for plan in plans(203) {
+        for accumulation_steps in [1, 3] {
+            let mut draws = Draws::new(plan.clone(), Position::default());
+            let mut steps = 0;
+            while draws.next.epoch < 2 {
+                for _ in 0..accumulation_steps {
+                    if draws.next().expect("an epoch has batches").next.begins_epoch() {
+                        break;
+                    }
+                }
+                steps += 1;
+            }
+            assert_eq!(plan.steps(2, accumulation_steps), steps, "{:?}", plan.config);
+        }
+    }
+}
+
 #[test]
 fn a_seed_gives_one_order_and_resuming_continues_it() {
     for plan in plans(90) {

@@ -1,6 +1,7 @@
 //! [`Words`]: a text's tokens, word by word, where the tokens of a word do not depend on the words beside it. Words that came
 //! before are looked up: a text has few that are new.
 
+mod added;
 mod bounds;
 mod lookup;
 mod splits;
@@ -11,9 +12,10 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 use tokenizers::{ModelWrapper, Tokenizer as Inner};
 
+use self::added::Added;
 use self::bounds::bounds;
 use self::lookup::Lookup;
-use self::splits::Added;
+use self::splits::Splits;
 use crate::common::locked;
 
 /// Longer words are no words: they hardly come again.
@@ -28,17 +30,19 @@ pub type Place = (u32, Range<usize>);
 #[derive(Debug)]
 pub struct Words {
     added: Added,
-    /// One for each thread that encodes now.
-    lookups: Mutex<Vec<Lookup>>,
+    splits: Splits,
+    /// Of words and of their pieces; one for each thread that encodes now.
+    lookups: Mutex<Vec<[Lookup; 2]>>,
 }
 
 impl Words {
     /// `None` where the tokens of a word may depend on what stands beside it, by what is known of the tokenizer's parts.
     pub fn new(inner: &Inner) -> Option<Self> {
         let ModelWrapper::BPE(model) = inner.get_model() else { return None };
-        let is_random = model.dropout.is_some_and(|dropout| dropout > 0.0);
-        (!is_random && splits::at_words(inner))
-            .then(|| Self { added: Added::new(inner), lookups: Mutex::default() })
+        if model.dropout.is_some_and(|dropout| dropout > 0.0) {
+            return None;
+        }
+        Some(Self { added: Added::new(inner), splits: Splits::new(inner)?, lookups: Mutex::default() })
     }
 
     /// The tokens of a text, as `inner` makes them of the whole; `None` where it has added tokens that change what is beside
@@ -73,25 +77,44 @@ impl Words {
 
     /// The tokens of a part that begins and ends at bounds of words, and `start` bytes into the text.
     fn part(&self, inner: &Inner, part: &str, start: usize) -> tokenizers::Result<Vec<Place>> {
-        let mut lookup = locked(&self.lookups).pop().unwrap_or_default();
+        let [mut words, mut pieces] = locked(&self.lookups).pop().unwrap_or_default();
         let mut places = Vec::with_capacity(part.len() / 4);
-        let (mut first, mut add) = (0, |range: Range<usize>| -> tokenizers::Result<()> {
-            let word = &part[range.clone()];
-            if word.len() > LONGEST {
-                places.extend(whole(inner, word)?.into_iter().map(|place| moved(place, start + range.start)));
-                return Ok(());
+        let mut first = 0;
+        for bound in bounds(part).chain([part.len()]) {
+            let word = &part[first..bound];
+            match word.len() {
+                0 => continue,
+                ..=LONGEST => {
+                    let found = words.find(word, || self.word(inner, &mut pieces, word))?;
+                    places.extend(found.map(|place| moved(place, start + first)));
+                }
+                _ => {
+                    let found = self.word(inner, &mut pieces, word)?;
+                    places.extend(found.into_iter().map(|place| moved(place, start + first)));
+                }
             }
-            let found = lookup.find(word, || whole(inner, word))?;
-            places.extend(found.map(|place| moved(place, start + range.start)));
-            Ok(())
-        });
-        for bound in bounds(part) {
-            add(std::mem::replace(&mut first, bound)..bound)?;
+            first = bound;
         }
-        if first < part.len() {
-            add(first..part.len())?;
+        locked(&self.lookups).push([words, pieces]);
+        Ok(places)
+    }
+
+    /// The tokens of a word by its pieces.
+    fn word(&self, inner: &Inner, pieces: &mut Lookup, word: &str) -> tokenizers::Result<Vec<Place>> {
+        if self.splits.composes && !word.is_ascii() {
+            return whole(inner, word);
         }
-        locked(&self.lookups).push(lookup);
+        let mut places = Vec::new();
+        for range in self.splits.pieces(word) {
+            let piece = &word[range.clone()];
+            match piece.len() {
+                ..=LONGEST => {
+                    let found = pieces.find(piece, || whole(inner, piece))?;
+                    places.extend(found.map(|place| moved(place, range.start)));
+                }
+                _ => places.extend(whole(inner, piece)?.into_iter().map(|place| moved(place, range.start))),
+            }
+        }
         Ok(places)
     }
 }

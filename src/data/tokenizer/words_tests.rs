@@ -109,6 +109,10 @@ fn with_words() -> Vec<Tokenizer> {
         steps(&[split(&qwen2), byte_level(false)]),
         steps(&[split(O200K), byte_level(false)]),
         steps(&[json!({ "type": "Digits", "individual_digits": true }), byte_level(true)]),
+        steps(&[json!({ "type": "Digits", "individual_digits": false }), split(&qwen2), byte_level(false)]),
+        // Without a look ahead.
+        steps(&[split(&LLAMA3.replace(r"|\s+(?!\S)", "")), byte_level(false)]),
+        steps(&[split(r" ?\p{L}+|\p{N}|\s+"), byte_level(false)]),
     ];
     let mut all: Vec<Tokenizer> =
         rules.into_iter().map(|rule| tokenizer(|json| json["pre_tokenizer"] = rule)).collect();
@@ -164,12 +168,12 @@ fn a_long_text_is_encoded_in_parts() {
 fn what_is_not_known_is_tokenised_as_a_whole() {
     let own = LLAMA3.replace(r"|\s+(?!\S)", r"|\S+ \S+|\s+(?!\S)");
     let no_end = LLAMA3.strip_suffix(r"|\s+").unwrap();
-    let mut removed = split(LLAMA3);
-    removed["behavior"] = "Removed".into();
+    let mut merged = split(LLAMA3);
+    merged["behavior"] = "MergedWithPrevious".into();
     for rule in [
         steps(&[split(&own), byte_level(false)]),
         steps(&[split(no_end), byte_level(false)]),
-        steps(&[removed, byte_level(false)]),
+        steps(&[merged, byte_level(false)]),
         steps(&[json!({ "type": "Digits", "individual_digits": true }), byte_level(false)]),
         steps(&[json!({ "type": "Punctuation", "behavior": "Isolated" }), byte_level(true)]),
         json!({ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true }),

@@ -8,6 +8,7 @@ mod curves;
 mod growth;
 mod lanes;
 mod legend;
+mod lengths;
 mod lines;
 mod look;
 mod magnitudes;
@@ -51,6 +52,7 @@ const CHARTS: &[Draw] = &[
     scales::scales,
     growth::growth,
     magnitudes::magnitudes,
+    lengths::lengths,
     methods::methods,
     pipeline::pipelines,
 ];

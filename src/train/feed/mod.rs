@@ -46,7 +46,7 @@ pub trait Feed<Batch> {
         None
     }
 
-    /// Steps of so many passes over the samples; `None` without samples.
+    /// Steps of so many passes over the training text; `None` without one.
     fn of_epochs(&self, _epochs: usize) -> Option<usize> {
         None
     }

@@ -243,9 +243,7 @@ impl Feed<LmBatch> for TokenFeed {
     }
 
     fn of_epochs(&self, epochs: usize) -> Option<usize> {
-        let Batches { plan, .. } = &self.train;
-        let steps = |epoch| plan.epoch(epoch).count().div_ceil(self.accumulation_steps);
-        plan.config.sampler.keeps_samples().then(|| (0..epochs as u64).map(steps).sum())
+        Some(self.train.plan.steps(epochs, self.accumulation_steps))
     }
 
     fn reserve(&mut self, steps: usize) {

@@ -1,10 +1,10 @@
-//! What is known of a tokenizer's parts: whether it parts every text at the [`bounds`](super::bounds) of words, and its added
-//! tokens.
+//! [`Splits`]: what is known of how a tokenizer splits a text, and whether at the [`bounds`](super::bounds) of words.
 
 use std::ops::Range;
 
 use serde_json::Value;
 use tokenizers::Tokenizer as Inner;
+use tokenizers::utils::SysRegex;
 
 /// GPT-2's rule for words, which [`ByteLevel`](tokenizers::pre_tokenizers::byte_level::ByteLevel) has built in, and the rules
 /// of later families, alternative by alternative. Each matches a space or the end of a line at its beginning alone, unless all
@@ -32,47 +32,119 @@ const ALTERNATIVES: [&str; 20] = [
     r"\s*[\r\n]+",
     r"\s+(?!\S)",
 ];
+/// Of the known alternatives the only one that no finite automaton matches. It leaves out the last of several spaces before a
+/// word.
+const LOOKS_AHEAD: &str = r"|\s+(?!\S)";
 /// The last alternative of all: what is white space matches.
-const LAST: &str = r"\s+";
+const LAST: &str = r"|\s+";
+/// Matches white space to the end of a line.
+const ENDS_LINE: &str = r"|\s*[\r\n]+";
+/// GPT-2's rule, which is built in.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// Whether a tokenizer parts every text at the bounds of words.
-pub fn at_words(inner: &Inner) -> bool {
-    let normalizer = inner.get_normalizer().map(serde_json::to_value);
-    let splits = inner.get_pre_tokenizer().map(serde_json::to_value);
-    let keeps_bounds = match &normalizer {
-        None => true,
-        // A space is never composed with what stands before it.
-        Some(Ok(normalizer)) => {
-            normalizer["type"] == "NFC"
-                && !inner.get_added_tokens_decoder().values().any(|token| token.normalized)
-        }
-        Some(Err(_)) => false,
-    };
-    keeps_bounds && matches!(splits, Some(Ok(splits)) if parts_words(&splits))
+/// How a tokenizer splits a text, of each piece of which it makes tokens.
+#[derive(Debug)]
+pub struct Splits {
+    /// Whether numbers stand alone: digit by digit, or those that follow one another.
+    digits: Option<bool>,
+    /// The rule for words without [`LOOKS_AHEAD`]: an automaton is several times as fast.
+    regex: SysRegex,
+    looks_ahead: bool,
+    ends_line: bool,
+    /// Whether letters may be composed first.
+    pub composes: bool,
 }
 
-/// Whether the steps of a pre-tokenizer part a text at the bounds of words, and each of them leaves to the next what it would
-/// leave of the two pieces alone.
-fn parts_words(splits: &Value) -> bool {
+impl Splits {
+    /// `None` where they are not known, or do not split every text at the bounds of words.
+    pub fn new(inner: &Inner) -> Option<Self> {
+        let composes = match inner.get_normalizer() {
+            None => false,
+            // A space is never composed with what stands before it.
+            Some(normalizer) if serde_json::to_value(normalizer).ok()?["type"] == "NFC" => true,
+            Some(_) => return None,
+        };
+        let late = inner.get_added_tokens_decoder().values().any(|token| token.normalized);
+        let splits = serde_json::to_value(inner.get_pre_tokenizer()?).ok()?;
+        let (digits, pattern) = rule(&splits).filter(|_| !(composes && late))?;
+        let words = pattern.strip_suffix(LAST).filter(|words| are_known(words))?;
+        let (looks_ahead, words) = match words.strip_suffix(LOOKS_AHEAD) {
+            Some(words) => (true, words),
+            None => (false, words),
+        };
+        let ends_line = words.ends_with(ENDS_LINE);
+        let regex = SysRegex::new(&format!("{words}{LAST}")).ok()?;
+        Some(Self { digits, regex, looks_ahead, ends_line, composes })
+    }
+
+    /// The pieces of a word that stands between bounds, in bytes.
+    pub fn pieces(&self, word: &str) -> Vec<Range<usize>> {
+        let mut pieces = Vec::with_capacity(4);
+        let Some(each) = self.digits else {
+            self.by_rule(word, 0, &mut pieces);
+            return pieces;
+        };
+        let mut start = 0;
+        let mut chars = word.chars().peekable();
+        let mut end = 0;
+        while let Some(char) = chars.next() {
+            end += char.len_utf8();
+            let next = chars.peek().map(|next| next.is_numeric());
+            if next.is_none_or(|next| next != char.is_numeric() || (next && each)) {
+                self.by_rule(&word[start..end], start, &mut pieces);
+                start = end;
+            }
+        }
+        pieces
+    }
+
+    /// The pieces of a part of a word, which begins at `start`.
+    fn by_rule(&self, part: &str, start: usize, pieces: &mut Vec<Range<usize>>) {
+        let mut from = 0;
+        while let Some((first, end)) = self.regex.find_iter(&part[from..]).next() {
+            let (first, mut end) = (from + first, from + end);
+            let piece = &part[first..end];
+            let ends_line = self.ends_line && piece.ends_with(['\r', '\n']);
+            if self.looks_ahead && !ends_line && end < part.len() && piece.chars().all(char::is_whitespace) {
+                // Of several spaces the last belongs to what follows.
+                let last = piece.char_indices().next_back().map_or(0, |(last, _)| last);
+                end = if last > 0 { first + last } else { end };
+            }
+            if from < first {
+                pieces.push(start + from..start + first);
+            }
+            pieces.push(start + first..start + end);
+            from = end;
+        }
+        if from < part.len() {
+            pieces.push(start + from..start + part.len());
+        }
+    }
+}
+
+/// Whether numbers stand alone, digit by digit, and the rule for words of a pre-tokenizer whose steps are known. Each step leaves
+/// to the next what it would leave of the pieces between bounds alone.
+fn rule(splits: &Value) -> Option<(Option<bool>, String)> {
     let one = std::slice::from_ref(splits);
     let steps = splits["pretokenizers"].as_array().map_or(one, Vec::as_slice);
-    let [steps @ .., last] = steps else { return false };
-    let is_known = |step: &Value| match step["type"].as_str() {
-        Some("Digits") => true,
-        Some("Split") => is_pattern(step),
-        _ => false,
+    let (last, steps) = steps.split_last()?;
+    let (digits, steps) = match steps.split_first() {
+        Some((first, steps)) if first["type"] == "Digits" => {
+            (Some(first["individual_digits"].as_bool()?), steps)
+        }
+        _ => (None, steps),
     };
-    last["type"] == "ByteLevel"
-        && last["add_prefix_space"] == false
-        && steps.iter().all(is_known)
-        && (last["use_regex"] == true || steps.iter().any(is_pattern))
-}
-
-/// Whether a step parts a text by alternatives that are known.
-fn is_pattern(step: &Value) -> bool {
-    let Some(pattern) = step["pattern"]["Regex"].as_str() else { return false };
-    let rest = pattern.strip_suffix(LAST).and_then(|rest| rest.strip_suffix('|'));
-    step["behavior"] == "Isolated" && step["invert"] == false && rest.is_some_and(are_known)
+    let is_last = last["type"] == "ByteLevel" && last["add_prefix_space"] == false;
+    let pattern = match (steps, last["use_regex"].as_bool()?) {
+        ([], true) => GPT2,
+        ([split], false)
+            if split["type"] == "Split" && split["behavior"] == "Isolated" && split["invert"] == false =>
+        {
+            split["pattern"]["Regex"].as_str()?
+        }
+        _ => return None,
+    };
+    is_last.then(|| (digits, pattern.to_string()))
 }
 
 /// Whether alternatives are known, each of them.
@@ -81,61 +153,4 @@ fn are_known(alternatives: &str) -> bool {
         let rest = alternatives.strip_prefix(known);
         rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('|').is_some_and(are_known))
     })
-}
-
-/// A piece of a text, and its token, if it is one that was added.
-pub type Split = (Range<usize>, Option<u32>);
-
-/// Tokens that are found in a text before it is split.
-#[derive(Debug)]
-pub struct Added {
-    /// The longest first.
-    tokens: Vec<(String, u32)>,
-    /// The bytes that they begin with.
-    begins: Box<[bool; 256]>,
-    /// Whether they take nothing of what is beside them, and none of them is looked for after others.
-    stands_alone: bool,
-}
-
-impl Added {
-    pub fn new(inner: &Inner) -> Self {
-        let all = inner.get_added_tokens_decoder();
-        let late = all.values().filter(|token| token.normalized).count();
-        let takes = all.values().any(|token| token.lstrip || token.rstrip || token.single_word);
-        let mut tokens: Vec<(String, u32)> = all
-            .into_iter()
-            .map(|(id, token)| (token.content, id))
-            .filter(|(text, _)| !text.is_empty())
-            .collect();
-        tokens.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
-        let mut begins = Box::new([false; 256]);
-        tokens.iter().for_each(|(text, _)| begins[usize::from(text.as_bytes()[0])] = true);
-        let stands_alone = !takes && (late == 0 || late == tokens.len());
-        Self { tokens, begins, stands_alone }
-    }
-
-    /// The pieces of a text; `None` where a token that does not stand alone is in it.
-    pub fn splits(&self, text: &str) -> Option<Vec<Split>> {
-        let (mut splits, mut start, mut i) = (Vec::new(), 0, 0);
-        while let Some(next) = text.as_bytes()[i..].iter().position(|byte| self.begins[usize::from(*byte)]) {
-            i += next;
-            let behind = &text.as_bytes()[i..];
-            match self.tokens.iter().find(|(token, _)| behind.starts_with(token.as_bytes())) {
-                None => i += 1,
-                Some(_) if !self.stands_alone => return None,
-                Some((token, id)) => {
-                    if start < i {
-                        splits.push((start..i, None));
-                    }
-                    start = i + token.len();
-                    splits.push((i..start, Some(*id)));
-                    i = start;
-                }
-            }
-        }
-        if start < text.len() {
-            splits.push((start..text.len(), None));
-        }
-        Some(splits)
-    }
 }
