@@ -110,7 +110,7 @@ fn split_of(
     let began = Instant::now();
     let samples = data.samples(part, &config, max_length).into_diagnostic()?;
     let seconds = began.elapsed().as_secs_f64();
-    let numbers = texts(&samples, &text.tokenizer, max_length).into_diagnostic()?;
+    let numbers = texts(&samples, &text.tokenizer, max_length, cell.classes().is_some()).into_diagnostic()?;
     let mut out = format!("\n{}\n", split.into_str());
     out += &files(&text.corpus, split, config.samples);
     out += &format!(
@@ -124,7 +124,7 @@ fn split_of(
     out += &lengths(&numbers);
     out += &left_out(&numbers, max_length);
     for index in 0..samples.len().min(shown) {
-        out += &sample(&samples, index, text)?;
+        out += &sample(cell, &samples, index, text)?;
     }
     Ok(out)
 }
@@ -181,14 +181,14 @@ fn left_out(numbers: &Texts, max_length: usize) -> String {
 }
 
 /// A sample as trained: its text, and its tokens one by one.
-fn sample(samples: &Samples, index: usize, text: &TextDataset) -> Result<String> {
+fn sample(cell: &Cell, samples: &Samples, index: usize, text: &TextDataset) -> Result<String> {
     let sample = samples.get(index).into_diagnostic()?;
-    let pieces = pieces(&sample, &text.tokenizer);
+    let pieces = pieces(&sample, &text.tokenizer, cell.classes().is_some());
     let count: usize = pieces.iter().map(|piece| piece.tokens.len()).sum();
     let learned: usize = pieces.iter().filter(|piece| piece.learned).map(|piece| piece.tokens.len()).sum();
     let more = (sample.tokens.len() + usize::from(sample.last_label.is_some())).saturating_sub(count);
     let more = if more > 0 { format!(", and {more} more that are not shown") } else { String::new() };
-    let colours = stdout().is_terminal();
+    let colours = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let shown = |piece: &Piece| {
         let tokens = piece.tokens.iter().map(|token| on_terminal(token).replace('\n', "\\n")).join(TOKEN);
         (marked(&on_terminal(&piece.text), piece.learned, colours), marked(&tokens, piece.learned, colours))

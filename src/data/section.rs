@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::chat::Template;
+use super::chat::{NAMES, Template};
 use super::reader::{Columns, Format, Reading};
 use super::sampler::{Blocks, Sampler, SamplerConfig};
 use super::tokenizer::MIN_VOCAB_SIZE;
@@ -133,7 +133,7 @@ section! {
         /// A chat template: a file, or the name of one.
         #[serde(skip_serializing_if = "Option::is_none")]
         template: Option<String> =
-            Key::size(Values::Path(&["chatml"])).default(Depends("that of the tokenizer's folder")),
+            Key::size(Values::Path(&NAMES)).default(Depends("that of the tokenizer's folder")),
         /// What counts in the loss: the turns of a chat's assistant, completions and answers; or all tokens.
         #[serde(skip_serializing_if = "Option::is_none")]
         learn: Option<Learn> =

@@ -9,11 +9,16 @@ const COUNTED: usize = 4096;
 /// Tokens of the first sample that are shown.
 const SHOWN: usize = 512;
 
-/// The samples of a split, cut to `max_length`.
+/// The samples of a split, cut to `max_length`. `classes`: labels of last tokens are classes.
 ///
 /// # Errors
 /// When the vocabulary cannot express a text that is tokenised now.
-pub fn texts(samples: &Samples, tokenizer: &Tokenizer, max_length: usize) -> Result<Texts, DataError> {
+pub fn texts(
+    samples: &Samples,
+    tokenizer: &Tokenizer,
+    max_length: usize,
+    classes: bool,
+) -> Result<Texts, DataError> {
     let lengths: Vec<u64> = (0..samples.len()).map(|i| samples.length(i) as u64).collect();
     let beyond = |length: &u64| length.saturating_sub(max_length as u64);
     let (mut counted, mut learned) = (0, 0);
@@ -24,28 +29,32 @@ pub fn texts(samples: &Samples, tokenizer: &Tokenizer, max_length: usize) -> Res
         learned += usize::from(sample.last_label.is_some());
     }
     let left_out = samples.left_out();
-    let cut: u64 = lengths.iter().map(beyond).sum();
-    let (quantiles, histogram) = spread(lengths.clone());
+    let count = lengths.len() as u64;
+    let [all, cut]: [u64; 2] = [lengths.iter().sum(), lengths.iter().map(beyond).sum()];
+    let cut_samples = lengths.iter().filter(|length| beyond(length) > 0).count() as u64;
+    let (lengths, histogram) = spread(lengths);
     Ok(Texts {
-        samples: lengths.len() as u64,
-        tokens: lengths.iter().sum::<u64>() - cut,
+        samples: count,
+        tokens: all - cut,
         learned: learned as f64 / counted.max(1) as f64,
-        cut_samples: lengths.iter().filter(|length| beyond(length) > 0).count() as u64,
+        cut_samples,
         cut_tokens: cut,
         broken: left_out.broken,
         duplicates: left_out.duplicates,
         nothing_to_learn: left_out.nothing_to_learn,
-        lengths: quantiles,
+        lengths,
         histogram,
-        first: if samples.len() == 0 { Vec::new() } else { pieces(&samples.get(0)?, tokenizer) },
+        first: if samples.len() == 0 { Vec::new() } else { pieces(&samples.get(0)?, tokenizer, classes) },
     })
 }
 
 /// A sample as it is trained, or its beginning: what is given and what is learned, in turns. The label of the last token is
-/// learned behind all.
-pub fn pieces(sample: &Sample, tokenizer: &Tokenizer) -> Vec<Piece> {
+/// learned behind all: a token, or a class.
+pub fn pieces(sample: &Sample, tokenizer: &Tokenizer, classes: bool) -> Vec<Piece> {
     let tokens = sample.tokens.iter().map(|token| (token.id(), token.is_learned()));
-    let tokens: Vec<(u32, bool)> = tokens.chain(sample.last_label.map(|id| (id, true))).take(SHOWN).collect();
+    let (class, last) = sample.last_label.into_iter().partition::<Vec<u32>, _>(|_| classes);
+    let last = last.into_iter().map(|id| (id, true));
+    let tokens: Vec<(u32, bool)> = tokens.chain(last).take(SHOWN).collect();
     let (mut pieces, mut before): (Vec<Piece>, Vec<u32>) = (Vec::new(), Vec::new());
     for run in tokens.chunk_by(|(_, a), (_, b)| a == b) {
         let ids: Vec<u32> = run.iter().map(|(id, _)| *id).collect();
@@ -59,5 +68,7 @@ pub fn pieces(sample: &Sample, tokenizer: &Tokenizer) -> Vec<Piece> {
         let tokens = ids.iter().map(token).collect();
         pieces.push(Piece { learned: run[0].1, text, tokens });
     }
+    let class = class.first().map(|class| format!("class {class}"));
+    pieces.extend(class.map(|text| Piece { learned: true, tokens: vec![text.clone()], text }));
     pieces
 }

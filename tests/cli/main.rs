@@ -2,6 +2,7 @@
 
 mod answers;
 mod bad_input;
+mod chats;
 mod checkpoint;
 mod cluster;
 mod commands;

@@ -238,7 +238,8 @@ impl Feed<LmBatch> for TokenFeed {
 
     fn texts(&self) -> Option<Texts> {
         let Batches { plan, collator } = &self.train;
-        let made = texts(&collator.samples, self.tokenizer.as_ref()?, plan.max_length);
+        let classes = !self.classified.is_empty();
+        let made = texts(&collator.samples, self.tokenizer.as_ref()?, plan.max_length, classes);
         Some(made.unwrap_or_else(|e| refuse(e)))
     }
 
