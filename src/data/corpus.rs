@@ -106,10 +106,7 @@ impl Corpus {
                 };
                 Ok(Records::in_memory(texts.into_iter().map(Record::Text)))
             }
-            Self::Task(problems) => {
-                let duplicates = if split == Split::Train { problems.duplicates } else { 0 };
-                Ok(Records::in_memory(problems.records(split)).having_left_out(duplicates))
-            }
+            Self::Task(problems) => Ok(Records::in_memory(problems.records(split))),
             Self::Files(files) => files.records(split, unit),
         }
     }

@@ -92,7 +92,7 @@ pub struct TextDataset {
     pub corpus: Corpus,
     pub tokenizer: Tokenizer,
     /// What makes tokens of chats.
-    chats: Arc<Chats>,
+    pub chats: Arc<Chats>,
     /// What else decides which records a split has.
     reading: String,
     /// Whether records that have no tokens are left out.
@@ -187,14 +187,24 @@ impl Dataset {
             if text.classified {
                 return Samples::classified(&problems.texts(split), &text.tokenizer, max_length);
             }
-            return Samples::prompted(problems.texts(split), &text.tokenizer, max_length, config.tokenize);
+            let samples = match problems.are_chats {
+                true => text.samples(split, config, max_length)?,
+                false => {
+                    Samples::prompted(problems.texts(split), &text.tokenizer, max_length, config.tokenize)?
+                }
+            };
+            return Ok(samples.without_duplicates(if split == Split::Train {
+                problems.duplicates
+            } else {
+                0
+            }));
         }
         text.samples(split, config, max_length)
     }
 }
 
 impl TextDataset {
-    /// Of a corpus that is no task.
+    /// Of the records of a corpus.
     fn samples(&self, split: Split, config: &SamplerConfig, max_length: usize) -> Result<Samples, DataError> {
         let joins = !config.sampler.keeps_samples();
         let unit = if joins { SampleUnit::Documents } else { config.samples };

@@ -150,6 +150,17 @@ impl Samples {
         Ok(Self { padding, ..samples })
     }
 
+    /// The same where so many records were left out before, which another split has.
+    #[must_use]
+    pub fn without_duplicates(mut self, duplicates: usize) -> Self {
+        if let Content::Stored(store) = &mut self.content
+            && let Some(store) = Arc::get_mut(store)
+        {
+            store.duplicates = duplicates as u64;
+        }
+        self
+    }
+
     /// Each record is a sample, cut to `max_length` tokens. Those of which nothing is left to learn are left out.
     ///
     /// # Errors

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::chat::{NAMES, Template};
+use super::Split;
+use super::chat::NAMES;
 use super::reader::{Columns, Format, Reading};
 use super::sampler::{Blocks, Sampler, SamplerConfig};
 use super::tokenizer::MIN_VOCAB_SIZE;
-use super::{DataError, Split};
 use crate::common::Bytes;
 use crate::keys::key::DefaultValue::{Depends, Word};
 use crate::keys::section::section;
@@ -43,20 +43,6 @@ pub enum Data {
 impl Data {
     pub fn is_random(&self) -> bool {
         matches!(self, Self::Random)
-    }
-
-    /// By which chats become text.
-    ///
-    /// # Errors
-    /// A template that is not there or has an error.
-    pub fn chat_template(&self) -> Result<Template, DataError> {
-        match self {
-            Self::Text { template, tokenizer: TokenizerSource::Path(path), .. } => {
-                Template::load(Some(path), template.as_deref())
-            }
-            Self::Text { template, .. } => Template::load(None, template.as_deref()),
-            Self::Random => Template::load(None, None),
-        }
     }
 
     /// How tokens become batches.

@@ -45,7 +45,9 @@ impl Chats {
         format!("{template} {:?}", self.learn)
     }
 
-    fn template(&self) -> Result<&Template, DataError> {
+    /// # Errors
+    /// As [`Template::load`].
+    pub fn template(&self) -> Result<&Template, DataError> {
         let load = || Template::load(self.tokenizer.as_deref(), self.template.as_deref());
         self.read.get_or_init(load).as_ref().map_err(|e| DataError::new(e.to_string()))
     }

@@ -72,12 +72,6 @@ impl Records {
         Self { ready, ..open(Vec::new(), &Reading::default(), SampleUnit::Documents) }
     }
 
-    /// Those without so many that another split has too.
-    #[must_use]
-    pub fn having_left_out(self, duplicates: usize) -> Self {
-        Self { left_out: LeftOut { duplicates, ..self.left_out }, ..self }
-    }
-
     /// Those of one split.
     #[must_use]
     pub fn kept_by(self, keep: Keep) -> Self {

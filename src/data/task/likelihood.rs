@@ -19,10 +19,15 @@ impl Choice {
     /// The choices of a problem behind the `text` of its question. Both are tokenised as one text, as in training.
     ///
     /// # Errors
-    /// When the vocabulary cannot express the text.
+    /// When the vocabulary cannot express the text, or a choice is none of it.
     pub(super) fn all(problem: &Problem, text: &str, asking: &Asking) -> Result<Vec<Self>, DataError> {
         let choice = |choice: &String| {
             let (tokens, given) = asking.answered(text, choice)?;
+            if given == tokens.len() {
+                return Err(DataError::new(format!(
+                    "the choice \"{choice}\" has no token: the tokenizer leaves its characters out; write another text"
+                )));
+            }
             Ok(Self { text: choice.clone(), tokens, given })
         };
         problem.choices.iter().map(choice).collect()

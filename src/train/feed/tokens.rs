@@ -165,8 +165,8 @@ fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)
 fn prompts(cell: &Cell, data: &Dataset) -> Result<Option<Prompts>, DataError> {
     let (Some(generate), Dataset::Text(text)) = (&cell.generate, data) else { return Ok(None) };
     let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
-    let template = generate.chat.then(|| cell.data.chat_template()).transpose()?;
-    Prompts::new(generate, (&text.tokenizer, template.as_ref()), u64::from(cell.seed), context).map(Some)
+    let template = generate.chat.then(|| text.chats.template()).transpose()?;
+    Prompts::new(generate, (&text.tokenizer, template), u64::from(cell.seed), context).map(Some)
 }
 
 /// The questions of the recipe's task.
@@ -175,8 +175,8 @@ fn exam(cell: &Cell, data: &Dataset) -> Result<Option<Exam>, DataError> {
     let (Some(task), Dataset::Text(text)) = (task, data) else { return Ok(None) };
     let Corpus::Task(problems) = &text.corpus else { return Ok(None) };
     let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
-    let template = problems.are_chats.then(|| cell.data.chat_template()).transpose()?;
-    let reads = (&text.tokenizer, template.as_ref());
+    let template = problems.are_chats.then(|| text.chats.template()).transpose()?;
+    let reads = (&text.tokenizer, template);
     Exam::new(task, problems, reads, u64::from(cell.seed), context).map(Some)
 }
 

@@ -2,7 +2,7 @@
 
 use super::choices::{Offered, letter, right_ones};
 use super::prompt::Prompt;
-use super::rows::{Row, are_numbers, texts};
+use super::rows::{Row, are_numbers, listed, texts};
 use super::{Choose, OwnQuestions, ScoringKind};
 use crate::data::Prompted;
 use crate::data::task::{Method, Problem};
@@ -46,8 +46,11 @@ impl OwnQuestions {
     fn offered(&self, row: &Row) -> Result<Offered, String> {
         let usual = ["choices".to_string()];
         let names = self.choices.as_deref().unwrap_or(&usual);
-        let columns: Vec<_> =
-            names.iter().map(|name| row.column("choices", name)).collect::<Result<_, _>>()?;
+        let mut columns =
+            names.iter().map(|name| row.column("choices", name)).collect::<Result<Vec<_>, _>>()?;
+        if let [column] = columns.as_mut_slice() {
+            *column = listed(std::mem::take(column));
+        }
         let choices: Vec<String> =
             columns.iter().flat_map(texts).map(|choice| choice.trim().into()).collect();
         let labels = columns.iter().filter_map(|column| column.get_attr("label").ok());

@@ -71,6 +71,12 @@ pub fn texts(value: &Value) -> Vec<String> {
     }
 }
 
+/// The list that a text is, in JSON: a field of CSV has lists so.
+pub fn listed(value: Value) -> Value {
+    let text = value.as_str().filter(|text| text.trim_start().starts_with('['));
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(value)
+}
+
 /// Whether there are numbers alone.
 pub fn are_numbers(value: &Value) -> bool {
     match value.kind() {

@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::data::chat::{Template, opening};
 use crate::data::reader::Fields;
+use crate::data::record::{Chat, Record};
+use crate::data::task::{Choice, Exam, Task, TaskKind};
+use crate::data::{Prompted, Tokenizer};
 
 /// The keys of a task as a recipe writes them, without those that are null.
 fn task(written: Value) -> OwnQuestions {
@@ -160,6 +164,8 @@ fn the_right_choice_is_a_text_a_label_a_letter_or_an_index() {
     assert_eq!(right(json!({}), &texts).unwrap(), [0, 1]);
     let columns = [json!({ "question": "q", "a": "x", "b": 7, "key": "B" })];
     assert_eq!(right(json!({ "choices": ["a", "b"], "answer": "key" }), &columns).unwrap(), [1]);
+    let csv = [q(json!("[\"x, y\", \"z\"]"), json!("1"))];
+    assert_eq!(right(json!({}), &csv).unwrap(), [1]);
     let numbers = [q(json!([4, 7]), json!(7)), q(json!([0, 5]), json!(0))];
     assert_eq!(right(json!({}), &numbers).unwrap(), [1, 0]);
 
@@ -291,4 +297,65 @@ fn no_question_is_in_two_splits() {
         &[("train.jsonl", &all), ("valid.jsonl", &all[..2]), ("test.jsonl", &all[..3])],
         "every question of \"valid\" is held out in another file too",
     );
+}
+
+/// A task of chats over 40 questions, and the exam of two of them.
+fn chats(keys: Value, examples: usize) -> (Problems, Exam, Template) {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chats/tokenizer");
+    let rows: Vec<Value> = (0..40)
+        .map(|n| json!({ "question": format!("{n} + 1?"), "answer": format!("{}", n + 1), "choices": [n, n + 1] }))
+        .collect();
+    let folder = folder(&[("mine.jsonl", &rows)]);
+    let mut keys = keys;
+    (keys["path"], keys["chat"]) = (json!(folder.path()), true.into());
+    let kind = TaskKind::Answers(task(keys));
+    let problems = kind.problems(3).unwrap();
+    let tokenizer = Tokenizer::load(&fixture).unwrap();
+    let template = Template::load(Some(&fixture), Some("chatml")).unwrap();
+    let task = Task { kind, evaluate_generation: Some(2), examples, max_new_tokens: 8, batch_size: 2 };
+    let exam = Exam::new(&task, &problems, (&tokenizer, Some(&template)), 3, 4096).unwrap();
+    (problems, exam, template)
+}
+
+#[test]
+fn a_question_is_a_users_turn_of_a_chat() {
+    let (problems, exam, template) = chats(json!({}), 1);
+    let Record::Chat(chat) = problems.records(Split::Test).next().unwrap() else { panic!("no chat") };
+    let text = |chat: &Chat| opening(chat, &template).unwrap();
+    let Prompted { prompt, completion } = &problems.test[0].text;
+    let turns = format!("<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n");
+    assert_eq!(text(&chat), format!("{turns}{completion}<|im_end|>\n<|im_start|>assistant\n"));
+    let question = &exam.sets[0].questions[0];
+    let asked = exam.tokenizer.decode(&question.prompt);
+    // One example of the training split, then the question.
+    let (example, own) =
+        asked.split_at(asked.find("<|im_end|>\n<|im_start|>user").unwrap() + "<|im_end|>\n".len());
+    let of_training = problems.train.iter().any(|problem| {
+        let Prompted { prompt, completion } = &problem.text;
+        example
+            == format!(
+                "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n{completion}<|im_end|>\n"
+            )
+    });
+    assert!(of_training && own == turns, "{asked}");
+    assert_eq!(question.prompt, exam.tokenizer.encode(&asked).unwrap(), "nothing stands before it");
+    // A blank line or a question does not end a turn.
+    let ids = exam.tokenizer.encode("4\n\nQuestion: 5").unwrap();
+    assert!((0..=ids.len()).all(|length| !exam.stops(&ids[..length])));
+    assert!(exam.is_right(question, completion) && !exam.is_right(question, "0"));
+}
+
+#[test]
+fn choices_follow_the_opening_of_the_assistants_turn() {
+    let (problems, exam, _) = chats(json!({ "scoring": "choice" }), 0);
+    let question = &exam.sets[0].questions[0];
+    let batch = Choice::collated(&question.choices.iter().collect::<Vec<_>>(), None);
+    for (row, choice) in question.choices.iter().enumerate() {
+        let labels = &batch.labels[row * batch.width..][..batch.width];
+        let predicted: Vec<u32> = labels.iter().filter_map(|label| u32::try_from(*label).ok()).collect();
+        assert_eq!(exam.tokenizer.decode(&predicted).trim(), choice.text);
+        let first = labels.iter().position(|label| *label >= 0).unwrap();
+        assert_eq!(first + 1, question.prompt.len(), "the last token of the opening predicts the first");
+    }
+    assert_eq!(question.answer, problems.test[0].text.completion);
 }
