@@ -185,12 +185,17 @@ fn ways_that_come_to_the_same_are_listed_once() {
 fn cards_of_the_table_have_times() {
     let step = |card: &str| {
         let target: Target = card.parse().expect("a device");
-        let cell = cell_for(&target, "[measure]\nwarmup = 1\n");
+        let text = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"");
+        let text =
+            text.replace("hidden_size = 32", "hidden_size = 1024").replace("seq_len = 16", "seq_len = 512");
+        let text = text + "[precision]\ncompute = \"bf16\"\nautocast = true\n";
+        let recipe = Recipe::parse_for(&Source { path: "r.toml".into(), text }, &target).expect("a recipe");
         let rates = Rates::measure(&target, DeviceId::Cuda(0), &[])?;
-        Some(step_time(&cell, &rates).total() - step_time(&cell, &rates).launches)
+        let time = step_time(&recipe.cells[0], &rates);
+        Some(time.total() - time.launches)
     };
     let times: Vec<f64> =
-        ["h200", "rtx 4090", "rtx 3090", "rtx 3060", "1080 ti"].map(|card| step(card).unwrap()).into();
+        ["b200", "h200", "h100 pcie", "rtx 3090", "rtx 3060"].map(|card| step(card).unwrap()).into();
     assert!(times.is_sorted(), "{times:?}");
     assert_eq!(step("cuda, 12 GiB, sm_86"), None);
 }

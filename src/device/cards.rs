@@ -58,11 +58,11 @@ static FILE: LazyLock<File> =
     LazyLock::new(|| toml::from_str(include_str!("cards.toml")).expect("a test reads the file"));
 
 /// Words of names that tell no cards apart.
-const FILLERS: [&str; 8] = ["nvidia", "geforce", "rtx", "gtx", "tesla", "gb", "gib", "generation"];
+const FILLERS: [&str; 6] = ["nvidia", "geforce", "tesla", "gb", "gib", "generation"];
 
 /// The words of a name that tell cards apart: `NVIDIA GeForce RTX 4060Ti` has `4060` and `ti`.
 fn words(name: &str) -> BTreeSet<String> {
-    let name = name.to_lowercase();
+    let name = name.to_lowercase().replace("rtx", " ").replace("gtx", " ");
     let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
     let all = parts.flat_map(|part| {
         // A letter after a digit begins another word.

@@ -65,7 +65,7 @@ impl FromStr for Target {
         if let (Some(card), Some(memory)) = (card, described.memory)
             && memory.0 > card.memory()
         {
-            return Err(format!("a {} has {} of memory", card.name, Bytes(card.memory())));
+            return Err(format!("the {} has {} of memory", card.name, Bytes(card.memory())));
         }
         Ok(Self::Described(described))
     }

@@ -63,7 +63,7 @@ fn anything_else_is_told_the_grammar() {
         assert!(wrong.parse::<Target>().unwrap_err().contains("write a card such as"), "{wrong}");
     }
     let error = "h100, 100 GiB".parse::<Target>().unwrap_err();
-    assert!(error.starts_with("a H100 has 79.6 GiB of memory"), "{error}");
+    assert!(error.starts_with("the H100 has 79.6 GiB of memory"), "{error}");
 }
 
 #[test]

@@ -85,8 +85,9 @@ pub fn widened(
 fn apart(mut before: Named, after: &Named, golden: &Golden) -> (Named, usize) {
     let mut count = 0;
     for (name, values) in &mut before {
-        let of = |prefix: &str| golden.find(&format!("{prefix}.{name}")).map(|tensor| tensor.data.as_slice());
-        let known = (of("grad"), of("step3_grad"), of("step3"), find(after, name));
+        let values_of =
+            |prefix: &str| golden.find(&format!("{prefix}.{name}")).map(|tensor| tensor.data.as_slice());
+        let known = (values_of("grad"), values_of("step3_grad"), values_of("step3"), find(after, name));
         let (Some(first), Some(last), Some(theirs), Some(ours)) = known else { continue };
         if [first, last, theirs, ours].iter().any(|other| other.len() != values.len()) {
             continue;

@@ -113,8 +113,8 @@ fn an_adapter_on_a_text_part_has_the_names_of_the_whole() {
         )
     };
     place.write("first.toml", &recipe("", "first"));
-    let told = ["the text part of a gemma3, which is read alone", "what is saved has the other parts"];
-    place.runner(&["run", "first.toml"]).exits(0).says(&told);
+    let notices = ["the text part of a gemma3, which is read alone", "what is saved has the other parts"];
+    place.runner(&["run", "first.toml"]).exits(0).says(&notices);
     let file =
         std::fs::read(place.path().join("first/adapter/adapter_model.safetensors")).expect("an adapter");
     let tensors_of_adapter = SafeTensors::deserialize(&file).expect("safetensors");

@@ -126,7 +126,7 @@ fn advice_and_plans_for_a_card_have_times() {
     let place = Place::new(&SMALL.replace("title", "device = \"cuda:0\"\ntitle"));
     let advice = ["advise", "recipe.toml", "--for"];
     place.runner(&[&advice[..], &["rtx 3060"]].concat()).exits(0).says(&[
-        "Times of a RTX 3060 follow from its data sheet",
+        "Times of the RTX 3060 follow from its data sheet",
         "fit into 11.0 GiB; the fastest by the model of time",
         "tokens/s",
         "to run the first:",

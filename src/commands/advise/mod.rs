@@ -108,7 +108,7 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
 /// What times of a card are that is not here.
 fn by_data_sheet(card: &str) -> String {
     format!(
-        "Times of a {card} follow from its data sheet: of each figure the share that an H200 reaches, and the host of that. Nothing \
+        "Times of the {card} follow from its data sheet: of each figure the share that an H200 reaches, and the host of that. Nothing \
          was measured on this card; `runner advise` on it without --for measures its rates."
     )
 }

@@ -79,8 +79,8 @@ fn sized_by(name: &str) -> String {
 impl Weights {
     /// Compares with the parameters of a model; those of adapters are in its files where training was interrupted.
     ///
-    /// Buffers of older files and parts that read other than text are ignored. A file may have a head that is `tied` to the embedding if the two are
-    /// equal, or the head alone.
+    /// Buffers of older files and parts that read other than text are ignored. A file may have a head that is `tied` to the
+    /// embedding if the two are equal, or the head alone.
     ///
     /// # Errors
     /// Every missing, extra, wrongly shaped or unreadable tensor, in one error.

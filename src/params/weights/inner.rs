@@ -14,18 +14,53 @@ pub fn own_name(stored: &str) -> Option<String> {
     Some(stored.replacen(whole, own, 1))
 }
 
-/// The name in a file whose tensors of the text part have such names as `example`.
+/// The name in a file where one of the text part's tensors has the name `example`.
 pub fn stored_name(own: &str, example: &str) -> String {
-    let begins = |of: &str| BEGINNINGS[..2].iter().find(|(whole, _)| of.starts_with(whole));
-    let of_head = own.starts_with(BEGINNINGS[2].1) && example.starts_with("language_model.");
-    match begins(example).filter(|(_, short)| own.starts_with(short)) {
-        _ if of_head => format!("language_model.{own}"),
-        Some((whole, short)) => format!("{whole}{}", &own[short.len()..]),
-        None => own.to_string(),
+    let is_published = example.starts_with("language_model.");
+    match own.strip_prefix("model.") {
+        _ if is_published && (own.starts_with("model.") || own.starts_with("lm_head.")) => {
+            format!("language_model.{own}")
+        }
+        Some(rest) if !is_published => format!("model.language_model.{rest}"),
+        _ => own.to_string(),
     }
 }
 
 /// PEFT's name of an adapter's tensor on the whole model, from that on the text model alone.
 pub fn in_adapter(wrapped: &str) -> String {
     wrapped.replacen("base_model.model.model.", "base_model.model.model.language_model.", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of published files, and of transformers' modules, whose head is outside.
+    #[test]
+    fn names_of_a_text_part_come_and_go() {
+        for (own, published, of_modules) in [
+            ("model.norm.weight", "language_model.model.norm.weight", "model.language_model.norm.weight"),
+            ("lm_head.weight", "language_model.lm_head.weight", "lm_head.weight"),
+            ("score.weight", "score.weight", "score.weight"),
+        ] {
+            for (stored, example) in [
+                (published, "language_model.model.embed_tokens.weight"),
+                (published, "language_model.lm_head.weight"),
+                (of_modules, "model.language_model.embed_tokens.weight"),
+            ] {
+                assert_eq!(stored_name(own, example), stored);
+                assert_eq!(own_name(stored), Some(own.to_string()).filter(|own| own != stored), "{stored}");
+            }
+        }
+        let adapted = "base_model.model.model.language_model.layers.0.q_proj.lora_A.weight";
+        let own = "base_model.model.model.layers.0.q_proj.lora_A.weight";
+        assert_eq!((own_name(adapted).as_deref(), in_adapter(own).as_str()), (Some(own), adapted));
+        assert_eq!(
+            own_name("grad.model.language_model.norm.weight").as_deref(),
+            Some("grad.model.norm.weight")
+        );
+        for other in ["model.vision_tower.head.probe", "vision_tower.head.probe", "model.norm.weight"] {
+            assert_eq!(own_name(other), None);
+        }
+    }
 }
