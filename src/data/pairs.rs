@@ -119,6 +119,11 @@ impl Collated {
         Self { rows, width, ids, sources: Some(sources), positions, labels, ..Self::default() }
     }
 
+    /// Tokens of a row: of a source or of a target, which of them is wider.
+    pub fn longest(&self) -> usize {
+        self.sources.as_ref().map_or(self.width, |sources| sources.width.max(self.width))
+    }
+
     /// Ids and positions of all tokens, those of sources first, and whether each gets a gradient: padding does not, nor what no
     /// prediction has seen.
     pub fn all_tokens(&self) -> (Vec<i32>, Vec<i32>, Vec<bool>) {

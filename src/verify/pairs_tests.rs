@@ -50,16 +50,3 @@ fn references_of_an_encoder_and_a_decoder_pass_in_16_bits() {
         }
     }
 }
-
-#[test]
-fn temporary() {
-    for name in ["t5", "t5_gated"] {
-        for settings in [&[][..], &["precision.compute=bf16"]] {
-            let checks = verified(Path::new("/tmp/A/ref").join(name).as_path(), settings);
-            println!("{name} {settings:?} {} of {}", passes(&checks), checks.len());
-            if !passes(&checks) {
-                println!("{}", table(&checks));
-            }
-        }
-    }
-}

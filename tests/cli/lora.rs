@@ -8,7 +8,8 @@ use crate::place::{Place, estimated, fixture, losses, number, tuned};
 
 const LORA: &str = tuned!("method = \"lora\"\nrank = 5\n");
 
-const ALL: [&str; 5] = ["rslora_patterns", "bias_lora_only", "bias_all", "dora", "dora_gpt2"];
+const ALL: [&str; 7] =
+    ["rslora_patterns", "bias_lora_only", "bias_all", "dora", "dora_gpt2", "t5_lora", "t5_dora"];
 
 /// Logits, loss, gradients and three AdamW steps of PEFT's, with blocks where they are and elsewhere.
 #[test]
@@ -40,6 +41,7 @@ fn every_kind_of_adapter_is_saved_merged_and_read_again() {
             "rank = 2\nalpha = 3\ntarget_modules = \"q_proj, o_proj\"\nlayers_to_transform = \"0, 2\"\n\
              bias = \"lora_only\"\nmodules_to_save = \"embed_tokens\"\n",
         ),
+        ("t5_lora", "rank = 3\nalpha = 5\ntarget_modules = \"q, v, wo\"\n"),
         ("bias_all", "rank = 3\nalpha = 4\ntarget_modules = \"c_attn, c_fc\"\nbias = \"all\"\n"),
         (
             "dora",
@@ -48,7 +50,11 @@ fn every_kind_of_adapter_is_saved_merged_and_read_again() {
         ),
     ] {
         let model = fixture(&format!("peft/{name}"));
-        let kind = if name == "bias_all" { "gpt2" } else { "qwen2" };
+        let kind = match name {
+            "bias_all" => "gpt2",
+            "t5_lora" => "t5",
+            _ => "qwen2",
+        };
         let place = Place::new(LORA);
         let recipe = |adapter: &str, out: &str| {
             format!(

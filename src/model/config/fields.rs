@@ -23,7 +23,7 @@ pub const DROPOUT: [&str; 10] = [
 
 /// Fields that change neither what a causal language model computes nor how it is trained: where it comes from, how programs
 /// keep or show it, heads that are not its language model's, and how it generates.
-const HARMLESS: [&str; 93] = [
+const HARMLESS: [&str; 94] = [
     // The file itself and the programs that wrote it.
     "_name_or_path",
     "architectures",
@@ -93,6 +93,7 @@ const HARMLESS: [&str; 93] = [
     "is_gated_act",
     "max_window_layers",
     "n_ctx",
+    "n_positions",
     "predict_special_tokens",
     "rope_interleaved",
     "scale_attn_weights",

@@ -8,6 +8,7 @@ use crate::keys::key::DefaultValue::{Bool, Depends, Whole};
 use crate::keys::{Key, Section};
 use crate::model::architecture::{
     Architecture, Attention, Encoder, Layer, Mlp, MlpLayers, Norm, Place, Projections, RelativeBias, Sees,
+    alike,
 };
 use crate::model::config::{Dimensions, dimension};
 use crate::ops::activation::Activation;
@@ -75,12 +76,15 @@ pub const T5: Family = Family {
     ..llama::LLAMA
 };
 
+/// The largest distance of a table of buckets.
+const FARTHEST: usize = 1 << 20;
+
 fn complete(dimensions: &mut Dimensions) -> Result<(), String> {
     let Buckets { count, max_distance, .. } = buckets(dimensions, true);
-    if !count.is_multiple_of(4) || count / 2 >= max_distance {
+    if count < 4 || max_distance <= count / 2 || max_distance > FARTHEST {
         return Err(format!(
-            "relative_attention_num_buckets {count} must be a multiple of 4, and relative_attention_max_distance \
-             {max_distance} more than half of it"
+            "relative_attention_num_buckets {count} must be 4 or more, and relative_attention_max_distance {max_distance} \
+             more than half of it and at most {FARTHEST}"
         ));
     }
     if dimensions.decoder_start_token_id() >= dimensions.vocab_size() {
@@ -98,6 +102,34 @@ fn buckets(of: &Dimensions, bidirectional: bool) -> Buckets {
 }
 
 fn architecture(of: &Dimensions) -> Result<Architecture, String> {
+    let bias = |name, bidirectional| RelativeBias {
+        name,
+        buckets: buckets(of, bidirectional),
+        heads: of.num_attention_heads(),
+    };
+    let mut all = llama::around(of, layers(of)?);
+    all.embedding.name = "shared";
+    (all.blocks, all.final_norm.0) = ("decoder.block", "decoder.final_layer_norm");
+    // Distances have no end.
+    all.max_positions = i32::MAX as usize;
+    if of.scale_decoder_outputs() {
+        all.head.logits.scale = (of.hidden_size() as f64).sqrt().recip();
+    }
+    all.encoder = Some(Encoder {
+        blocks: "encoder.block",
+        layers: of.num_hidden_layers(),
+        final_norm: ("encoder.final_layer_norm", all.final_norm.1),
+        relative_biases: [
+            bias("encoder.block.0.layer.0.SelfAttention.relative_attention_bias", true),
+            bias("decoder.block.0.layer.0.SelfAttention.relative_attention_bias", false),
+        ],
+        start: of.decoder_start_token_id() as u32,
+    });
+    Ok(all)
+}
+
+/// Those of the encoder and those of the decoder.
+fn layers(of: &Dimensions) -> Result<Vec<Arc<Layer>>, String> {
     let attention = |name, sees| Attention {
         name,
         projections: Projections::Apart(["q", "k", "v"]),
@@ -108,19 +140,17 @@ fn architecture(of: &Dimensions) -> Result<Architecture, String> {
         ..Attention::even(of.num_attention_heads(), of.head_dim())
     };
     let (gated, activation) = activation(of)?;
-    let norm = Norm::Rms { eps: of.rms_norm_eps(), plus_one: false };
     let encoder = Layer {
-        norm,
+        norm: Norm::Rms { eps: of.rms_norm_eps(), plus_one: false },
         place: Place::Pre(["layer.0.layer_norm", "layer.1.layer_norm"]),
         residual_scale: None,
         attention: attention("layer.0.SelfAttention", Sees::All),
         cross_attention: None,
         mlp: Mlp {
             name: "layer.1.DenseReluDense",
-            layers: if gated {
-                MlpLayers::Gated(["wi_0", "wi_1", "wo"])
-            } else {
-                MlpLayers::Plain(["wi", "wo"])
+            layers: match gated {
+                true => MlpLayers::Gated(["wi_0", "wi_1", "wo"]),
+                false => MlpLayers::Plain(["wi", "wo"]),
             },
             intermediate_size: of.intermediate_size(),
             activation,
@@ -135,31 +165,7 @@ fn architecture(of: &Dimensions) -> Result<Architecture, String> {
         ..encoder.clone()
     };
     let stacks = [(encoder, of.num_hidden_layers()), (decoder, of.num_decoder_layers())];
-    let layers = stacks.into_iter().flat_map(|(layer, count)| vec![Arc::new(layer); count]).collect();
-    let bias = |name, bidirectional| RelativeBias {
-        name,
-        buckets: buckets(of, bidirectional),
-        heads: of.num_attention_heads(),
-    };
-    let mut all = llama::around(of, layers);
-    all.embedding.name = "shared";
-    (all.blocks, all.final_norm.0) = ("decoder.block", "decoder.final_layer_norm");
-    // Distances have no end.
-    all.max_positions = i32::MAX as usize;
-    if of.scale_decoder_outputs() {
-        all.head.logits.scale = (of.hidden_size() as f64).sqrt().recip();
-    }
-    all.encoder = Some(Encoder {
-        blocks: "encoder.block",
-        layers: of.num_hidden_layers(),
-        final_norm: ("encoder.final_layer_norm", norm),
-        relative_biases: [
-            bias("encoder.block.0.layer.0.SelfAttention.relative_attention_bias", true),
-            bias("decoder.block.0.layer.0.SelfAttention.relative_attention_bias", false),
-        ],
-        start: of.decoder_start_token_id() as u32,
-    });
-    Ok(all)
+    Ok(stacks.into_iter().flat_map(|(layer, count)| alike(layer, count)).collect())
 }
 
 /// Whether the MLP has a gate, and its activation; `gated-gelu` is the formula with tanh.

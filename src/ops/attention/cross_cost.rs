@@ -33,14 +33,19 @@ pub fn cost(setting: &Setting, sizes: HeadSizes, over: Over) -> Cost {
     let queries = queries.min(sequence);
     let scores = batch * heads * queries * keys;
     let narrow = if setting.element() < 4 { setting.element() } else { 0 };
-    // In fp32, picked and in the order of heads.
-    let bias = if over.biased { 2 * 4 * heads * queries * keys } else { 0 };
+    // In fp32: picked and in the order of heads; in backward its gradient in reverse, with zeros, and by distance.
+    let of_bias = if over.biased { 4 * heads * queries * keys } else { 0 };
     let widened = setting.product(o / setting.element(), of_keys / 2, 0, true);
     let (kept, forward, backward) = match is_plain {
         true => {
-            (scores * (12 + setting.element()), scores * (16 + setting.element()) + bias, scores * 16 + bias)
+            let kept = scores * (8 + setting.element());
+            (kept, kept + scores * 4 + 2 * of_bias, scores * 16 + of_bias)
         }
-        false => (0, scores * (8 + narrow) + bias + widened, scores * (12 + 2 * narrow) + bias + widened),
+        false => {
+            let of_gradient = scores * 8 + of_bias * (1 + 2 + 2 * (queries + keys) / keys);
+            let backward = (scores * (12 + 2 * narrow)).max(if over.biased { of_gradient } else { 0 });
+            (0, scores * (8 + narrow) + 2 * of_bias + widened, backward + widened)
+        }
     };
     let gradients = o + 4 * of_keys;
     let moments = [2 * qkv, qkv + kept + o + forward, qkv + kept + 2 * o].map(Moment::workspace);

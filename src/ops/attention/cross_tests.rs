@@ -14,7 +14,7 @@ fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 
 /// Distances that share six buckets.
 fn buckets(bidirectional: bool) -> Buckets {
-    Buckets { count: 6, max_distance: 11, bidirectional }
+    Buckets { count: 6, max_distance: 60, bidirectional }
 }
 
 /// o and the gradients of q, k, v and the bias's table, from these and the gradient of o.

@@ -5,7 +5,7 @@
 //! B[h, i, j] = table[bucket(j − i), h]          d table[b, h] = Σ dS[h, i, j] over the i and j of bucket b
 //! ```
 
-use burn::tensor::{DType, Device, Int, Tensor};
+use burn::tensor::{Bool, DType, Device, Int, Tensor};
 
 use crate::device::integers;
 use crate::ops::product::{Fp32Math, plain, product};
@@ -80,16 +80,37 @@ impl RelativeBias {
         self.buckets.clone().narrow(0, first, count).reshape([count * keys])
     }
 
-    /// The gradient of the table in fp32, [buckets, heads], from that of these queries' bias [heads, count, keys] in fp32: a
-    /// product with ones where a pair has the bucket.
+    /// The gradient of the table in fp32, [buckets, heads], from that of these queries' bias [heads, count, keys] in fp32.
+    /// Pairs of a distance lie on a diagonal: with the queries in reverse and as many zeros behind each row as there are
+    /// queries, rows that are one shorter have them in a column. A product with ones adds the distances of a bucket.
     pub fn gradient(&self, of_bias: Tensor<3>, first: usize, math: Fp32Math) -> Tensor<2> {
         let [heads, count, keys] = of_bias.dims();
-        let (buckets, pairs) = (self.table.dims()[0], count * keys);
-        let own = self.pairs(first, count).reshape([1, pairs]).expand([buckets, pairs]);
-        let all: Tensor<2, Int> =
-            Tensor::<1, Int>::arange(0..buckets as i64, &own.device()).reshape([buckets, 1]);
-        let ones = own.equal(all.expand([buckets, pairs])).float().cast(DType::F32);
-        product(plain(ones), plain(of_bias.reshape([heads, pairs]).swap_dims(0, 1)), DType::F32, math)
+        let (device, distances) = (of_bias.device(), count + keys - 1);
+        let rows = Tensor::<3>::zeros([heads, count, distances + 1], (&device, DType::F32))
+            .slice_assign([0..heads, 0..count, 0..keys], of_bias.flip([1]))
+            .reshape([heads, count * (distances + 1)]);
+        let columns = rows.narrow(1, 0, count * distances).reshape([heads, count, distances]);
+        let by_distance = columns.sum_dim(1).reshape([heads, distances]);
+        let ones = self.has_bucket(first, count).float().cast(DType::F32);
+        product(plain(ones), plain(by_distance.swap_dims(0, 1)), DType::F32, math)
+    }
+
+    /// Whether a distance has a bucket, [buckets, distances]: from the last query's first key to the first query's last.
+    fn has_bucket(&self, first: usize, count: usize) -> Tensor<2, Bool> {
+        let ([buckets, _], [_, keys]) = (self.table.dims(), self.buckets.dims());
+        let distances = count + keys - 1;
+        let of_last = self.buckets.clone().narrow(0, first + count - 1, 1).reshape([keys]);
+        let own = match count - 1 {
+            0 => of_last,
+            more => {
+                let others = self.buckets.clone().narrow(0, first, more).narrow(1, keys - 1, 1);
+                Tensor::cat(vec![of_last, others.reshape([more]).flip([0])], 0)
+            }
+        };
+        let all: Tensor<2, Int> = Tensor::<1, Int>::arange(0..buckets as i64, &own.device())
+            .cast(own.dtype())
+            .reshape([buckets, 1]);
+        own.reshape([1, distances]).expand([buckets, distances]).equal(all.expand([buckets, distances]))
     }
 }
 

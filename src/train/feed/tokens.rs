@@ -228,8 +228,12 @@ impl Feed<LmBatch> for TokenFeed {
     }
 
     fn largest(&self) -> Option<[usize; 2]> {
-        let Batches { plan, .. } = &self.train;
+        let Batches { plan, collator } = &self.train;
         let samples = plan.largest();
+        if collator.start.is_some() {
+            let batch = collator.collate(&samples).unwrap_or_else(|e| refuse(e));
+            return Some([batch.rows, batch.longest()]);
+        }
         Some(match plan.config.sampler.is_packed() {
             true => [plan.batch_size, plan.max_length],
             false => [samples.len(), plan.width(&samples)],

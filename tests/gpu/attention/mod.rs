@@ -1,5 +1,6 @@
 //! Causal attention: the fused kernels and blocks of queries, against the definition in f64.
 
+mod cross;
 mod definition;
 mod scores;
 
