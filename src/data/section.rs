@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Split;
 use super::chat::NAMES;
+pub use super::reader::Learn;
 use super::reader::{Columns, Format, Reading};
 use super::sampler::{Blocks, Sampler, SamplerConfig};
 use super::tokenizer::MIN_VOCAB_SIZE;
@@ -67,16 +68,6 @@ pub enum TextSource {
     Task,
     /// A file or folder, relative to the current directory, or a data set of the Hub.
     Path(PathBuf),
-}
-
-/// `data.learn`: which tokens count in the loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Learn {
-    /// The turns of a chat's assistant, completions and answers.
-    #[default]
-    Assistant,
-    All,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,24 +35,14 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
 }
 
 fn table(comparison: &Comparison, all: &[(&Line, &Texts)]) -> Option<Table> {
-    let [_, quarter, median, _, most, longest] = [0, 1, 2, 3, 4, 5];
     let row = |(line, texts): &(&Line, &Texts)| {
-        let count = |count: u64| grouped(count);
-        vec![
-            comparison.name(line),
-            count(texts.samples),
-            count(texts.tokens),
-            percent(texts.learned),
-            count(texts.lengths[quarter]),
-            count(texts.lengths[median]),
-            count(texts.lengths[most]),
-            count(texts.lengths[longest]),
-            count(texts.cut_samples),
-            count(texts.cut_tokens),
-            count(texts.broken),
-            count(texts.duplicates),
-            count(texts.nothing_to_learn),
-        ]
+        let [_, quarter, median, _, most, longest] = texts.lengths;
+        let Texts { samples, tokens, cut_samples, cut_tokens, broken, duplicates, nothing_to_learn, .. } =
+            **texts;
+        let lengths = [quarter, median, most, longest];
+        let left_out = [cut_samples, cut_tokens, broken, duplicates, nothing_to_learn];
+        let name = [comparison.name(line), grouped(samples), grouped(tokens), percent(texts.learned)];
+        name.into_iter().chain(lengths.into_iter().chain(left_out).map(grouped)).collect_vec()
     };
     let header = [
         "cell",

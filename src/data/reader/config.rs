@@ -1,4 +1,4 @@
-//! [`Reading`]: the keys of `[data]` that say how files become records.
+//! [`Reading`]: the keys of `[data]` that say how files become records, and [`Learn`]: what of these is learned.
 
 use std::path::Path;
 
@@ -72,6 +72,16 @@ impl Format {
         "question_answer",
         "input_ids",
     ];
+}
+
+/// `data.learn`: which tokens count in the loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Learn {
+    /// The turns of a chat's assistant, completions and answers.
+    #[default]
+    Assistant,
+    All,
 }
 
 /// Declares [`Columns`]: each key is the name that the column has in the file, and without it its own.

@@ -39,6 +39,22 @@ enum At {
     Quote,
 }
 
+impl At {
+    /// Where the byte behind this one is, which is added to the field if it is of it.
+    fn after(self, byte: u8, field: &mut Vec<u8>) -> Self {
+        let (next, is_text) = match (self, byte) {
+            (Self::Begin, b'"') => (Self::Quoted, false),
+            (Self::Quoted, b'"') => (Self::Quote, false),
+            (Self::Quoted, _) | (Self::Quote, b'"') => (Self::Quoted, true),
+            (Self::Begin | Self::Plain | Self::Quote, _) => (Self::Plain, true),
+        };
+        if is_text {
+            field.push(byte);
+        }
+        next
+    }
+}
+
 impl Csv {
     /// # Errors
     /// A file that cannot be read, or whose first line names no columns.
@@ -107,22 +123,7 @@ impl Csv {
                 }
                 continue;
             }
-            at = match (at, byte) {
-                (At::Begin, b'"') => At::Quoted,
-                (At::Quoted, b'"') => At::Quote,
-                (At::Quoted, _) => {
-                    field.push(byte);
-                    At::Quoted
-                }
-                (At::Quote, b'"') => {
-                    field.push(byte);
-                    At::Quoted
-                }
-                _ => {
-                    field.push(byte);
-                    At::Plain
-                }
-            };
+            at = at.after(byte, &mut field);
         }
         Ok(None)
     }

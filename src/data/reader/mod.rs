@@ -15,7 +15,7 @@ mod split;
 mod text;
 mod tokens;
 
-pub use config::{Columns, Format, Reading};
+pub use config::{Columns, Format, Learn, Reading};
 pub use kind::{Kind, describes, ending};
 pub use records::{LeftOut, Records, open};
 pub use rows::{Fields, Row, Rows, Wanted, rows};

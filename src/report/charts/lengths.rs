@@ -34,3 +34,31 @@ pub fn lengths(comparison: &Comparison) -> Result<Vec<Chart>> {
         });
     Ok(vec![plot.chart("The lengths of the training split's samples in tokens, uncut.")?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{language_recipe, loading_row};
+    use super::*;
+    use crate::measure::Texts;
+
+    #[test]
+    fn a_bar_says_how_many_samples_it_has() {
+        let recipe = language_recipe("");
+        let mut row = loading_row(&recipe.cells[0], 10.0, &[100, 80], 20, 0);
+        let mut drawn = |lengths: [u64; 6], histogram: Vec<u64>| {
+            let texts = Texts { lengths, histogram, ..Texts::default() };
+            row.measurement.as_mut().unwrap().loading.as_mut().unwrap().texts = Some(texts);
+            let charts = super::lengths(&Comparison::new(&recipe, std::slice::from_ref(&row))).unwrap();
+            charts.into_iter().map(|chart| chart.svg).collect::<String>()
+        };
+        // Classes of two lengths each: 10 and 11, 12 and 13, 14 and 15.
+        let svg = drawn([10, 10, 11, 14, 15, 15], vec![1200, 0, 7]);
+        for part in
+            ["length of a sample in tokens", "10 to 11 tokens: 1,200 samples", "14 to 15 tokens: 7 samples"]
+        {
+            assert!(svg.contains(part), "{part}");
+        }
+        assert!(!svg.contains("12 to 13 tokens"), "{svg}");
+        assert_eq!(drawn([5; 6], vec![9]), "", "one length has no histogram");
+    }
+}

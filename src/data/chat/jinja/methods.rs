@@ -76,24 +76,25 @@ fn string(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Err
         }
         "casefold" => text.to_lowercase().replace('ß', "ss").into(),
         "isdecimal" => (!text.is_empty() && text.chars().all(|c| c.is_ascii_digit())).into(),
-        "zfill" => {
-            let (width,): (usize,) = from_args(args)?;
-            let (sign, digits) = text.split_at(usize::from(text.starts_with(['-', '+'])));
-            let missing = width.saturating_sub(text.chars().count());
-            format!("{sign}{}{digits}", "0".repeat(missing)).into()
-        }
-        "ljust" | "rjust" | "center" => {
-            let (width, fill): (usize, Option<char>) = from_args(args)?;
-            let fill = fill.unwrap_or(' ');
-            let missing = fill.to_string().repeat(width.saturating_sub(text.chars().count()));
-            match method {
-                "ljust" => format!("{text}{missing}").into(),
-                "rjust" => format!("{missing}{text}").into(),
-                _ => python::centered(text, width, fill).into(),
-            }
-        }
+        "zfill" | "ljust" | "rjust" | "center" => filled(text, method, args)?.into(),
         _ => return Ok(None),
     }))
+}
+
+/// Methods that make a text as long as a width.
+fn filled(text: &str, method: &str, args: &[Value]) -> Result<String, Error> {
+    let (width, fill): (usize, Option<char>) = from_args(args)?;
+    let missing = |fill: char| fill.to_string().repeat(width.saturating_sub(text.chars().count()));
+    let fill = fill.unwrap_or(' ');
+    Ok(match method {
+        "ljust" => format!("{text}{}", missing(fill)),
+        "rjust" => format!("{}{text}", missing(fill)),
+        "center" => python::centered(text, width, fill),
+        _ => {
+            let (sign, digits) = text.split_at(usize::from(text.starts_with(['-', '+'])));
+            format!("{sign}{}{digits}", missing('0'))
+        }
+    })
 }
 
 /// `str.split` and `str.rsplit`, whose arguments have names.
