@@ -23,6 +23,7 @@ mod shared;
 mod split_names;
 pub mod statistics;
 pub mod task;
+mod text;
 pub mod tokenizer;
 mod trained;
 mod words;
@@ -32,7 +33,6 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use cache::Key;
 use chat::Chats;
 pub use check::Found;
 pub use collate::{Collated, Collator};
@@ -41,17 +41,16 @@ pub use loader::{Finish, Loader};
 pub use pairs::Sources;
 pub use prompts::{Generate, Prompts};
 pub use reader::Reading;
-use reader::Records;
-use record::Chat;
 pub use sampler::{
     Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
     SamplingPlan, Standard,
 };
-use samples::{Encoded, Encoder, Store, encode_all};
+use samples::{Encoded, Store};
 pub use samples::{Prompted, SampleUnit, Samples, Token, Tokenize};
 pub use section::{Data, Learn, TextSource, TokenizerSource};
 pub use share::Share;
 pub use task::Task;
+pub use text::TextDataset;
 pub use tokenizer::Tokenizer;
 use trained::trained;
 
@@ -86,23 +85,6 @@ pub enum Part {
     HeldOut,
 }
 
-/// A corpus and its tokenizer.
-#[derive(Debug)]
-pub struct TextDataset {
-    pub corpus: Corpus,
-    pub tokenizer: Tokenizer,
-    /// What makes tokens of chats.
-    pub chats: Arc<Chats>,
-    /// What else decides which records a split has.
-    reading: String,
-    /// Whether records that have no tokens are left out.
-    skip_broken: bool,
-    /// Whether the problems of a task have classes.
-    classified: bool,
-    pub train_split: Split,
-    pub eval_split: Split,
-}
-
 impl Dataset {
     /// Finds the corpus, and loads the tokenizer or trains it on the training split.
     /// `vocab_size` is the model's.
@@ -132,8 +114,15 @@ impl Dataset {
                 Corpus::Task(Box::new(task.kind.problems(seed)?))
             }
         };
+        let skip_broken = reading.skip_broken;
+        let divided = reading.held_out.map(|_| (seed, train_split, eval_split));
+        let reading = format!("{reading:?} {divided:?}");
         let tokenizer = match source {
-            TokenizerSource::Train { vocab_size } => trained(&corpus.documents(train_split)?, *vocab_size)?,
+            TokenizerSource::Train { vocab_size } => {
+                let key =
+                    text::key(&corpus, &reading, train_split).map(|key| key.with("trained on", "documents"));
+                trained(key, || corpus.documents(train_split), *vocab_size)?
+            }
             TokenizerSource::Path(path) => Tokenizer::load(path)?,
         };
         let own = match source {
@@ -141,9 +130,6 @@ impl Dataset {
             TokenizerSource::Path(path) => Some(path.clone()),
         };
         let chats = Arc::new(Chats::new(own, template.clone(), *learn));
-        let skip_broken = reading.skip_broken;
-        let divided = reading.held_out.map(|_| (seed, train_split, eval_split));
-        let reading = format!("{reading:?} {divided:?}");
         // That of a folder may have tokens which no text has, and for which its model has no rows.
         if matches!(source, TokenizerSource::Train { .. }) && tokenizer.vocab_size() > vocab_size {
             return Err(DataError::new(format!(
@@ -157,6 +143,7 @@ impl Dataset {
             corpus,
             tokenizer,
             chats,
+            learn: *learn,
             reading,
             skip_broken,
             classified,
@@ -200,61 +187,6 @@ impl Dataset {
             }));
         }
         text.samples(split, config, max_length)
-    }
-}
-
-impl TextDataset {
-    /// Of the records of a corpus.
-    fn samples(&self, split: Split, config: &SamplerConfig, max_length: usize) -> Result<Samples, DataError> {
-        let joins = !config.sampler.keeps_samples();
-        let unit = if joins { SampleUnit::Documents } else { config.samples };
-        let chats = Arc::clone(&self.chats);
-        let encode = move |chat: &Chat, tokenizer: &Tokenizer| chats.encode(chat, tokenizer);
-        let encoder = Encoder::new(&self.tokenizer, joins).with_chats(Arc::new(encode));
-        if config.tokenize == Tokenize::EveryStep {
-            return Samples::records(&mut self.records(split, unit)?, encoder, max_length, config.tokenize);
-        }
-        let padding = encoder.padding();
-        let key = self.key(split, unit, joins)?;
-        let store = cache::tokens(key.as_ref(), || {
-            let mut records = self.records(split, unit)?;
-            let mut store = encode_all(&mut records, &encoder, self.skip_broken)?;
-            let left_out = records.left_out();
-            store.broken += left_out.broken as u64;
-            store.duplicates = left_out.duplicates as u64;
-            match &self.corpus {
-                Corpus::Files(files) if store.len() == 0 => Err(files.no_text(split)),
-                _ => Ok(store),
-            }
-        })?;
-        match joins {
-            true => Samples::blocks(store, max_length)
-                .map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str()))),
-            false => Samples::stored(store, padding, max_length),
-        }
-    }
-
-    fn records(&self, split: Split, unit: SampleUnit) -> Result<Records, DataError> {
-        Ok(self.corpus.records(split, unit)?.within(self.tokenizer.rows()))
-    }
-
-    /// Of the tokens of a split; `None` where it cannot be known without making them.
-    fn key(&self, split: Split, unit: SampleUnit, joins: bool) -> Result<Option<Key>, DataError> {
-        let key = Key::new()
-            .with("tokenizer", self.tokenizer.identity()?)
-            .with("split", split.into_str())
-            .with("records", format!("{unit:?} {joins}"));
-        Ok(match &self.corpus {
-            Corpus::Files(_) => {
-                let key = key.with("reading", &self.reading).with("chats", self.chats.identity());
-                key.with_files(&self.corpus.files(&[split]))
-            }
-            // Its text is that of the program.
-            Corpus::Generated { seed, bytes } => {
-                Some(key.with("generated", format!("{seed} {bytes} {}", env!("RUNNER_BUILD"))))
-            }
-            Corpus::Task(_) => None,
-        })
     }
 }
 

@@ -1,19 +1,21 @@
 //! [`Samples`]: the records of a data set or the problems of a task one by one, each cut to a largest length, or all of them
 //! joined as blocks of that length.
 
+mod content;
 mod encode;
 mod encoder;
 mod store;
+mod texts;
 pub(super) mod token;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::record::Record;
-use super::{DataError, Tokenizer, task};
+use content::{Content, Extent};
+
+use super::DataError;
 pub use encode::{Source, encode_all};
 pub use encoder::{EncodeChat, Encoded, Encoder};
 use store::Place;
@@ -58,38 +60,6 @@ pub struct Samples {
     max_length: usize,
 }
 
-enum Content {
-    /// Blocks of `max_length` tokens, one after the other.
-    Blocks(Arc<Store>),
-    Stored(Arc<Store>),
-    /// Records that are encoded whenever they are asked for.
-    Late {
-        records: Vec<Record>,
-        extents: Vec<Extent>,
-        encoder: Encoder,
-    },
-}
-
-/// How long a sample is.
-#[derive(Clone, Copy)]
-struct Extent {
-    /// In tokens, uncut.
-    length: usize,
-    /// Tokens that have to be left of it, so that one of them is learned; more than there are if none is.
-    least: usize,
-}
-
-impl Extent {
-    fn new(length: usize, given: usize, last_label: Option<u32>) -> Self {
-        let least = match last_label {
-            _ if given < length => given + 1,
-            Some(_) => length,
-            None => usize::MAX,
-        };
-        Self { length, least }
-    }
-}
-
 /// The tokens of a sample, at most `max_length`, and how many more it had.
 pub struct Sample<'a> {
     pub tokens: Cow<'a, [Token]>,
@@ -110,57 +80,6 @@ pub struct LeftOut {
 }
 
 impl Samples {
-    /// Each text is a sequence of its own, ended by the end-of-text token, and cut to `max_length` tokens.
-    ///
-    /// # Errors
-    /// When there is no text, or the vocabulary cannot express it.
-    pub fn new(
-        texts: Vec<String>,
-        tokenizer: &Tokenizer,
-        max_length: usize,
-        tokenize: Tokenize,
-    ) -> Result<Self, DataError> {
-        let mut records = texts.into_iter().map(Record::Text).map(Ok);
-        Self::records(&mut records, Encoder::new(tokenizer, false), max_length, tokenize)
-    }
-
-    /// Each prompt with its completion is a sequence whose last token predicts the tokenizer's end token, cut to
-    /// `max_length` tokens.
-    ///
-    /// # Errors
-    /// A tokenizer without an end token, a prompt that leaves nothing of its completion, and text that the
-    /// vocabulary cannot express.
-    pub fn prompted(
-        texts: Vec<Prompted>,
-        tokenizer: &Tokenizer,
-        max_length: usize,
-        tokenize: Tokenize,
-    ) -> Result<Self, DataError> {
-        let padding = tokenizer.require_eos()?;
-        let mut records = texts.iter().cloned().map(Record::Pair).map(Ok);
-        let samples = Self::made(&mut records, Encoder::new(tokenizer, false), max_length, tokenize)?;
-        if let Some(text) = samples.without().next().map(|i| &texts[i]) {
-            return Err(DataError::new(format!(
-                "the prompt \"{}\" has {} tokens, and train.seq_len = {max_length} leaves nothing of its answer to \
-                 learn; make train.seq_len larger",
-                task::beginning(&text.prompt),
-                tokenizer.sequence(&text.prompt, &text.completion, padding)?.1
-            )));
-        }
-        Ok(Self { padding, ..samples })
-    }
-
-    /// The same where so many records were left out before, which another split has.
-    #[must_use]
-    pub fn without_duplicates(mut self, duplicates: usize) -> Self {
-        if let Content::Stored(store) = &mut self.content
-            && let Some(store) = Arc::get_mut(store)
-        {
-            store.duplicates = duplicates as u64;
-        }
-        self
-    }
-
     /// Each record is a sample, cut to `max_length` tokens. Those of which nothing is left to learn are left out.
     ///
     /// # Errors
@@ -183,18 +102,24 @@ impl Samples {
         let padding = encoder.padding();
         let content = match tokenize {
             Tokenize::Once => Content::Stored(Arc::new(encode_all(records, &encoder, false)?)),
-            Tokenize::EveryStep => {
-                let records = records.collect::<Result<Vec<Record>, _>>()?;
-                // The lengths alone are kept: how large a batch can be follows from them.
-                let extent = |record: &Record| {
-                    let Encoded { tokens, last_label } = encoder.encode(record)?;
-                    Ok(Extent::new(tokens.len(), token::given(&tokens), last_label))
-                };
-                let extents = records.par_iter().map(extent).collect::<Result<_, DataError>>()?;
-                Content::Late { records, extents, encoder }
-            }
+            Tokenize::EveryStep => Content::late(records, encoder, false)?,
         };
         Ok(Self { content, kept: None, padding, max_length })
+    }
+
+    /// The samples of records that become tokens whenever they are asked for. `skip`: those that cannot are left out and
+    /// counted.
+    ///
+    /// # Errors
+    /// As [`records`](Self::records).
+    pub fn late(
+        records: &mut Source,
+        encoder: Encoder,
+        max_length: usize,
+        skip: bool,
+    ) -> Result<Self, DataError> {
+        let (padding, content) = (encoder.padding(), Content::late(records, encoder, skip)?);
+        Self { content, kept: None, padding, max_length }.learnable()
     }
 
     /// The samples of tokens that were made before, as [`records`](Self::records).
@@ -226,41 +151,6 @@ impl Samples {
                 Some((0..all).filter(|i| without.next_if_eq(i).is_none()).map(|i| i as u32).collect());
         }
         Ok(self)
-    }
-
-    /// Prompts alone, whose last tokens predict their classes.
-    ///
-    /// # Errors
-    /// A prompt that is longer than `max_length`, and text that the vocabulary cannot express.
-    pub fn classified(
-        texts: &[Prompted],
-        tokenizer: &Tokenizer,
-        max_length: usize,
-    ) -> Result<Self, DataError> {
-        let mut store = Store::new();
-        for text in texts {
-            let prompt = tokenizer.begin(&text.prompt)?;
-            if prompt.len() > max_length {
-                return Err(DataError::new(format!(
-                    "\"{}\" has {} tokens, and a classifier reads it whole; make train.seq_len = {max_length} larger",
-                    task::beginning(&text.prompt),
-                    prompt.len()
-                )));
-            }
-            let last_label = Some(text.completion.parse().expect("the completion is a class"));
-            store.push(&Encoded { tokens: token::after(&prompt, prompt.len()), last_label });
-        }
-        let padding = tokenizer.require_eos()?;
-        Ok(Self { content: Content::Stored(Arc::new(store)), kept: None, padding, max_length })
-    }
-
-    /// Texts joined, each a sequence that the end-of-text token ends, and cut into [`blocks`](Self::blocks).
-    ///
-    /// # Errors
-    /// As [`Samples::blocks`], and when the vocabulary cannot express a text.
-    pub fn joined(texts: &[String], tokenizer: &Tokenizer, length: usize) -> Result<Self, DataError> {
-        let mut records = texts.iter().cloned().map(Record::Text).map(Ok);
-        Self::blocks(Arc::new(encode_all(&mut records, &Encoder::new(tokenizer, true), false)?), length)
     }
 
     /// Blocks of `length` tokens, one after the other. What is left over after the last whole block is
@@ -315,10 +205,19 @@ impl Samples {
         })
     }
 
+    /// With the numbers of records that were left out where they were read.
+    #[must_use]
+    pub fn without_records(mut self, broken: u64, duplicates: u64) -> Self {
+        if let Content::Late { left_out, .. } = &mut self.content {
+            *left_out = (left_out.0 + broken, duplicates);
+        }
+        self
+    }
+
     pub fn left_out(&self) -> LeftOut {
         let (broken, duplicates) = match &self.content {
             Content::Blocks(store) | Content::Stored(store) => (store.broken, store.duplicates),
-            Content::Late { .. } => (0, 0),
+            Content::Late { left_out, .. } => *left_out,
         };
         LeftOut { broken, duplicates, nothing_to_learn: (self.count() - self.len()) as u64 }
     }

@@ -1,6 +1,7 @@
 //! Samples: where they end, what is cut of them, and what is given.
 
-use super::super::record::Tokens;
+use super::super::Tokenizer;
+use super::super::record::{Record, Tokens};
 use super::*;
 
 fn ids(samples: &Samples, index: usize) -> Vec<u32> {
@@ -138,6 +139,23 @@ fn a_stream_of_records_is_encoded_in_its_order() {
 }
 
 #[test]
+fn what_is_given_is_learned_where_all_is_to_be() {
+    let tokenizer = Tokenizer::train(&[], 257).unwrap();
+    let encoder = Encoder::new(&tokenizer, false);
+    let pair = Record::Pair(Prompted { prompt: "ab".into(), completion: "c".into() });
+    for (record, masked_labels) in [(pair, "001"), (masked(3, "01001"), "01001")] {
+        let [own, all] =
+            [encoder.clone(), encoder.clone().learning_all()].map(|by| by.encode(&record).unwrap());
+        let learned =
+            |encoded: &Encoded| encoded.tokens.iter().map(|token| token.is_learned()).collect::<Vec<_>>();
+        assert_eq!(learned(&own), masked_labels.bytes().map(|bit| bit == b'1').collect::<Vec<_>>());
+        assert!(learned(&all).iter().all(|learned| *learned));
+        let ids = |encoded: &Encoded| encoded.tokens.iter().map(|token| token.id()).collect::<Vec<_>>();
+        assert_eq!((ids(&own), own.last_label), (ids(&all), all.last_label));
+    }
+}
+
+#[test]
 fn a_record_that_is_no_sample_ends_it_unless_it_is_skipped() {
     let tokenizer = Tokenizer::train(&[], 257).unwrap().of_rows(257);
     let encoder = Encoder::new(&tokenizer, false);
@@ -148,6 +166,9 @@ fn a_record_that_is_no_sample_ends_it_unless_it_is_skipped() {
     assert!(message.starts_with("sample 2: the text has the token 257"), "{message}");
     let store = encode_all(&mut *records(), &encoder, true).unwrap();
     assert_eq!((store.len(), store.broken), (2, 1));
+    let late = Samples::late(&mut *records(), encoder.clone(), 9, true).unwrap().without_records(2, 3);
+    assert_eq!((late.len(), late.left_out().broken, late.left_out().duplicates), (2, 3, 3));
+    assert!(Samples::late(&mut *records(), encoder.clone(), 9, false).is_err());
     // What cannot be read is another matter.
     let unread = || Err(DataError::new("a.jsonl, line 3: no JSON"));
     let mut records = records().chain(std::iter::once_with(unread));

@@ -5,32 +5,47 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use super::cache::TOKENIZERS;
+use super::cache::{Key, TOKENIZERS};
 use super::{DataError, Tokenizer};
 use crate::common::cache;
 use crate::common::text::hex;
 
-/// As [`Tokenizer::train`]; one that was trained on these documents before is read.
+/// As [`Tokenizer::train`]; one that was trained on these documents before is read. Where a key decides the documents, they are
+/// then not read.
 ///
 /// # Errors
-/// As [`Tokenizer::train`].
-pub fn trained(documents: &[String], vocab_size: usize) -> Result<Tokenizer, DataError> {
-    remembered(cache::folder("tokenizers"), documents, vocab_size)
+/// As [`Tokenizer::train`], and those of `documents`.
+pub fn trained(
+    key: Option<Key>,
+    documents: impl FnOnce() -> Result<Vec<String>, DataError>,
+    vocab_size: usize,
+) -> Result<Tokenizer, DataError> {
+    let folder = cache::folder("tokenizers");
+    match key {
+        Some(key) => {
+            let name = format!("{}.json", key.with("vocab_size", vocab_size.to_string()).name());
+            remembered(folder, &name, documents, vocab_size)
+        }
+        None => {
+            let documents = documents()?;
+            remembered(folder, &name(&documents, vocab_size), || Ok(documents), vocab_size)
+        }
+    }
 }
 
 fn remembered(
     folder: Option<PathBuf>,
-    documents: &[String],
+    name: &str,
+    documents: impl FnOnce() -> Result<Vec<String>, DataError>,
     vocab_size: usize,
 ) -> Result<Tokenizer, DataError> {
-    let Some(folder) = folder else { return Tokenizer::train(documents, vocab_size) };
-    let name = name(documents, vocab_size);
+    let Some(folder) = folder else { return Tokenizer::train(&documents()?, vocab_size) };
     // A file of which a part is lost is no tokenizer.
-    if let Ok(tokenizer) = Tokenizer::load(&folder.join(&name)) {
+    if let Ok(tokenizer) = Tokenizer::load(&folder.join(name)) {
         return Ok(tokenizer);
     }
-    let tokenizer = Tokenizer::train(documents, vocab_size)?;
-    cache::keep(&folder, &name, tokenizer.json()?.as_bytes());
+    let tokenizer = Tokenizer::train(&documents()?, vocab_size)?;
+    cache::keep(&folder, name, tokenizer.json()?.as_bytes());
     Ok(tokenizer)
 }
 
@@ -66,7 +81,9 @@ mod tests {
     fn what_was_trained_is_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let of = |documents: &[String], size| {
-            remembered(Some(folder.path().join("below")), documents, size).expect("a tokenizer")
+            let name = name(documents, size);
+            let documents = || Ok(documents.to_vec());
+            remembered(Some(folder.path().join("below")), &name, documents, size).expect("a tokenizer")
         };
         let documents = documents();
         let ids = |tokenizer: &Tokenizer| tokenizer.encode(&documents[7]).expect("its own text");

@@ -96,7 +96,8 @@ section! {
         /// Exactly one of `steps` and `epochs` has a value.
         pub steps: Option<usize> =
             Key::method(COUNT).default(Whole(15)).follows(&["measure.epochs"]),
-        /// Instead of steps: passes over the training text, in samples or in blocks. The number of steps follows from the data.
+        /// Instead of steps: passes over the training text, in samples or in blocks. The number of steps follows from the
+        /// data.
         ///
         /// Strategies need different numbers of steps for the same samples. Those of blocks count the warm-up.
         pub epochs: Option<usize> = Key::method(COUNT).default(Nothing),

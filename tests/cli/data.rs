@@ -195,10 +195,14 @@ fn keys_without_effect_are_refused_with_their_place() {
         &["`sampler` has no meaning"],
     );
     let grid = SAMPLERS.find("[[grid]]").unwrap();
-    Place::new(&SAMPLERS[..grid])
+    // Blocks of a text have epochs too.
+    let blocks = &SAMPLERS[..grid];
+    Place::new(blocks).runner(&["check", "recipe.toml"]).exits(0);
+    let text = "corpus = \"generated\"\nsize = \"10 KiB\"\nvocab_size = 300";
+    Place::new(&blocks.replace(text, "corpus = \"random\""))
         .runner(&["check", "recipe.toml"])
         .exits(2)
-        .says(&["one pass over the samples"]);
+        .says(&["one pass over the text"]);
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Encoder {
     /// Whether the end of a completion is a token. Else it is the label of the last token alone: nothing follows an answer, and
     /// so its end is not computed.
     joins: bool,
+    /// Whether what is given is learned too.
+    learns_all: bool,
     /// `None` where no record is a chat.
     chat: Option<Arc<EncodeChat>>,
 }
@@ -35,7 +37,7 @@ impl Encoder {
     /// The end-of-text token ends texts, the tokenizer's end token completions. `joins`: records become blocks.
     pub fn new(tokenizer: &Tokenizer, joins: bool) -> Self {
         let (text_end, pair_end) = (tokenizer.end_of_text().ok(), tokenizer.require_eos().ok());
-        Self { tokenizer: tokenizer.clone(), text_end, pair_end, joins, chat: None }
+        Self { tokenizer: tokenizer.clone(), text_end, pair_end, joins, learns_all: false, chat: None }
     }
 
     /// The same, which reads chats too.
@@ -44,9 +46,23 @@ impl Encoder {
         Self { chat: Some(encode), ..self }
     }
 
+    /// The same, for which every token is learned, prompts too.
+    #[must_use]
+    pub fn learning_all(self) -> Self {
+        Self { learns_all: true, ..self }
+    }
+
     /// # Errors
     /// When the vocabulary cannot express a record, its template refuses it, or the tokenizer cannot end it.
     pub fn encode(&self, record: &Record) -> Result<Encoded, DataError> {
+        let mut encoded = self.encode_masked(record)?;
+        if self.learns_all {
+            encoded.tokens.iter_mut().for_each(|token| *token = Token::learned(token.id()));
+        }
+        Ok(encoded)
+    }
+
+    fn encode_masked(&self, record: &Record) -> Result<Encoded, DataError> {
         match record {
             Record::Text(text) => {
                 let end = self.text_end.map_or_else(|| self.tokenizer.end_of_text(), Ok)?;

@@ -5,10 +5,58 @@ use std::path::Path;
 use itertools::Itertools;
 use serde_json::Value;
 
-use super::{SPECIAL_TOKENS, Tokenizer};
+use super::{END_OF_TEXT, SPECIAL_TOKENS, Tokenizer};
 use crate::data::DataError;
 
 impl Tokenizer {
+    /// The tokens that end a generated text; the first is [`eos`](Self::eos).
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// A generated text without the token that ended it.
+    pub fn without_end<'t>(&self, tokens: &'t [u32]) -> &'t [u32] {
+        match tokens.split_last() {
+            Some((last, rest)) if self.ends.contains(last) => rest,
+            _ => tokens,
+        }
+    }
+
+    /// The token that ends a text, where one is known.
+    pub fn eos(&self) -> Option<u32> {
+        self.ends.first().copied()
+    }
+
+    /// The token that ends a text, which an answer needs.
+    ///
+    /// # Errors
+    /// When the tokenizer has none.
+    pub fn require_eos(&self) -> Result<u32, DataError> {
+        let eos = self.eos().ok_or_else(|| {
+            DataError::new(
+                "the tokenizer has no end token, and without one a model cannot learn where an answer ends; name \
+                 eos_token in tokenizer_config.json next to tokenizer.json",
+            )
+        })?;
+        self.within(eos).map(|()| eos)
+    }
+
+    /// The token that stands between documents: `<|endoftext|>`, else the one that ends a text.
+    ///
+    /// # Errors
+    /// When the tokenizer has neither.
+    pub fn end_of_text(&self) -> Result<u32, DataError> {
+        // An instruction-tuned model's eos ends a turn of its dialogue, not a document.
+        let own = self.id(END_OF_TEXT).filter(|id| self.within(*id).is_ok());
+        let end = own.or(self.eos()).ok_or_else(|| {
+            DataError::new(format!(
+                "the tokenizer has no {END_OF_TEXT} and no eos_token; name one in tokenizer_config.json \
+                 next to tokenizer.json"
+            ))
+        })?;
+        self.within(end).map(|()| end)
+    }
+
     /// `eos_token` of `tokenizer_config.json`, and what [`generation_ends`] says.
     pub(super) fn ends_by(&self, folder: &Path) -> Result<Vec<u32>, DataError> {
         let file = folder.join(SPECIAL_TOKENS[0]);
