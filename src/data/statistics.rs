@@ -72,3 +72,49 @@ pub fn pieces(sample: &Sample, tokenizer: &Tokenizer, classes: bool) -> Vec<Piec
     pieces.extend(class.map(|text| Piece { learned: true, tokens: vec![text.clone()], text }));
     pieces
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Prompted, Tokenize};
+
+    /// Every byte is a token of its own.
+    fn prompted(texts: [(&str, &str); 2], max_length: usize) -> (Samples, Tokenizer) {
+        let tokenizer = Tokenizer::train(&[], 257).unwrap();
+        let pair = |(prompt, completion): (&str, &str)| Prompted {
+            prompt: prompt.into(),
+            completion: completion.into(),
+        };
+        let pairs = texts.map(pair).to_vec();
+        (Samples::prompted(pairs, &tokenizer, max_length, Tokenize::Once).unwrap(), tokenizer)
+    }
+
+    #[test]
+    fn samples_are_counted_cut_and_uncut() {
+        let (samples, tokenizer) = prompted([("ab", "cd"), ("abc", "defgh")], 6);
+        let texts = texts(&samples, &tokenizer, 6, false).unwrap();
+        assert_eq!((texts.samples, texts.tokens), (2, 10));
+        assert_eq!((texts.cut_samples, texts.cut_tokens), (1, 2));
+        assert_eq!((texts.lengths, texts.histogram.iter().sum::<u64>()), ([4, 4, 4, 8, 8, 8], 2));
+        // The first has its end as a label; the second has lost it.
+        assert!((texts.learned - 6.0 / 11.0).abs() < 1e-12, "{}", texts.learned);
+        let piece = |learned, text: &str, tokens: &[&str]| Piece {
+            learned,
+            text: text.into(),
+            tokens: tokens.iter().map(|token| (*token).to_string()).collect(),
+        };
+        let end = "<|endoftext|>";
+        let learned = piece(true, &format!("cd{end}"), &["c", "d", end]);
+        assert_eq!(texts.first, [piece(false, "ab", &["a", "b"]), learned]);
+    }
+
+    #[test]
+    fn a_class_is_no_token() {
+        let tokenizer = Tokenizer::train(&[], 257).unwrap();
+        let problem = Prompted { prompt: "ab".into(), completion: "3".into() };
+        let samples = Samples::classified(&[problem], &tokenizer, 6).unwrap();
+        let texts = texts(&samples, &tokenizer, 6, true).unwrap();
+        assert_eq!(texts.first.last().unwrap().text, "class 3");
+        assert!((texts.learned - 1.0 / 3.0).abs() < 1e-12, "{}", texts.learned);
+    }
+}

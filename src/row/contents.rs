@@ -24,6 +24,8 @@ enum Reads {
     Weights(PathBuf),
     Corpus(PathBuf, Vec<Split>),
     Tokenizer(PathBuf),
+    /// A chat template.
+    Template(PathBuf),
     Adapter(PathBuf),
     /// Its folder and files.
     Task(PathBuf, Vec<PathBuf>),
@@ -71,7 +73,7 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
     if let Some(folder) = cell.tuning.folder() {
         all.push(("tuning.adapter", Reads::Adapter(folder.to_path_buf())));
     }
-    if let Data::Text { corpus, reading, tokenizer, train_split, eval_split, .. } = &cell.data {
+    if let Data::Text { corpus, reading, template, tokenizer, train_split, eval_split, .. } = &cell.data {
         if let TextSource::Path(path) = corpus {
             let evaluated = cell.eval.map(|_| *eval_split);
             let splits = std::iter::once(*train_split).chain(evaluated).collect();
@@ -79,6 +81,10 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
         }
         if let TokenizerSource::Path(path) = tokenizer {
             all.push(("data.tokenizer", Reads::Tokenizer(hub::local(path))));
+        }
+        // Others are known by a name, to the program or to the tokenizer's folder.
+        if let Some(file) = template.as_ref().map(PathBuf::from).filter(|file| file.is_file()) {
+            all.push(("data.template", Reads::Template(file)));
         }
     }
     let kind = cell.task.as_ref().map(|task| &task.kind);
@@ -100,6 +106,7 @@ impl Reads {
             Self::Weights(path)
             | Self::Corpus(path, _)
             | Self::Tokenizer(path)
+            | Self::Template(path)
             | Self::Adapter(path)
             | Self::Task(path, _) => path,
         }
@@ -111,6 +118,7 @@ impl Reads {
             Self::Weights(folder) => weights::files(folder).ok(),
             Self::Corpus(root, splits) => Some(Corpus::open(root).ok()?.files(splits)),
             Self::Tokenizer(path) => Some(Tokenizer::files(path)),
+            Self::Template(file) => Some(vec![file.clone()]),
             Self::Adapter(folder) => Some([peft::CONFIG, peft::TENSORS].map(|file| folder.join(file)).into()),
             Self::Task(_, files) => Some(files.clone()),
         }

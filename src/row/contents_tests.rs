@@ -93,3 +93,20 @@ fn a_missing_file_has_no_checksum_until_it_is_there() {
     fs::write(&path, "there").unwrap();
     assert!(inputs(&cell).contains_key("data.tokenizer"));
 }
+
+#[test]
+fn a_chat_template_decides_where_it_is_a_file() {
+    let place = place();
+    let (mut cell, file) = (cell(place.path(), false), place.path().join("chat.jinja"));
+    let mut with = |name: &str| {
+        let Data::Text { template, .. } = &mut cell.data else { panic!("not text") };
+        *template = Some(name.to_string());
+        inputs(&cell).get("data.template").cloned()
+    };
+    assert_eq!(with("chatml"), None);
+    assert_eq!(with(&file.display().to_string()), None);
+    fs::write(&file, "a").unwrap();
+    let first = with(&file.display().to_string());
+    fs::write(&file, "b").unwrap();
+    assert!(first.is_some() && first != with(&file.display().to_string()));
+}

@@ -56,8 +56,8 @@ fn the_data_of_a_recipe_is_shown_with_what_is_learned() {
         "left out with nothing to learn",
         "sample 1:",
         "<|im_start|>user\nHow is it?<|im_end|>\n<|im_start|>assistant\n⟦Four miles.<|im_end|>\n⟧",
-        "<|im_start|>│",
     ]);
+    assert!(shown.out.contains("<|im_start|>│"), "tokens are apart: {}", shown.out);
     assert!(!shown.out.contains('\x1b'), "a pipe has no colours: {}", shown.out);
     assert_eq!(place.rows().len(), 0, "nothing was trained");
     let all = place.runner(&["data", "recipe.toml", "--set", "data.learn=\"all\""]).exits(0);
@@ -86,5 +86,5 @@ fn what_is_wrong_with_chats_is_told() {
         .says(&["has no chat template; name one in data.template"]);
     let place = place(CHATS);
     place.write("chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": null}]}\n");
-    place.runner(&["data", "recipe.toml"]).exits(1).says(&["it has no content, or null"]);
+    place.runner(&["data", "recipe.toml"]).exits(1).says(&["`content` is null"]);
 }
