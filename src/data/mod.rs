@@ -180,11 +180,8 @@ impl Dataset {
                     Samples::prompted(problems.texts(split), &text.tokenizer, max_length, config.tokenize)?
                 }
             };
-            return Ok(samples.without_duplicates(if split == Split::Train {
-                problems.duplicates
-            } else {
-                0
-            }));
+            let duplicates = if split == Split::Train { problems.duplicates as u64 } else { 0 };
+            return Ok(samples.without_records(0, duplicates));
         }
         text.samples(split, config, max_length)
     }

@@ -1,7 +1,7 @@
 //! [`Generate`]: the recipe's `[generate]` section, and [`Prompts`]: the texts that the model continues.
 
 use super::chat::{Template, opening};
-use super::task::chat;
+use super::task::conversation;
 use super::{DataError, Tokenizer};
 use crate::common::text::counted;
 use crate::keys::key::DefaultValue::{Nothing, Whole};
@@ -98,6 +98,6 @@ impl Prompts {
 pub fn begin(text: &str, tokenizer: &Tokenizer, template: Option<&Template>) -> Result<Vec<u32>, DataError> {
     match template {
         None => tokenizer.begin(text),
-        Some(template) => tokenizer.encode(&opening(&chat([(text, None)]), template)?),
+        Some(template) => tokenizer.encode(&opening(&conversation([(text, None)]), template)?),
     }
 }

@@ -208,8 +208,13 @@ impl Samples {
     /// With the numbers of records that were left out where they were read.
     #[must_use]
     pub fn without_records(mut self, broken: u64, duplicates: u64) -> Self {
-        if let Content::Late { left_out, .. } = &mut self.content {
-            *left_out = (left_out.0 + broken, duplicates);
+        match &mut self.content {
+            Content::Late { left_out, .. } => *left_out = (left_out.0 + broken, duplicates),
+            Content::Blocks(store) | Content::Stored(store) => {
+                if let Some(store) = Arc::get_mut(store) {
+                    (store.broken, store.duplicates) = (store.broken + broken, duplicates);
+                }
+            }
         }
         self
     }

@@ -91,7 +91,7 @@ fn questions_that_cannot_be_asked_are_refused() {
     let check = |keys: &str, parts: &[&str]| {
         place(keys).runner(&["check", "recipe.toml"]).exits(2).says(parts);
     };
-    check("answer = \"gold\"\n", &["test.jsonl", "no column `gold`", "question, answer, choices"]);
+    check("answer = \"gold\"\n", &["test.jsonl", "no column `gold`", "answer, choices, question"]);
     check("scoring = \"number\"\nignore_case = true\n", &["task.ignore_case has no effect"]);
     check(
         "scoring = \"choice\"\nmax_new_tokens = 5\n",

@@ -82,12 +82,12 @@ pub fn encode(
     Ok(Tokens { ids, learned })
 }
 
-/// The text of a chat up to where the assistant's next turn is written.
+/// The text of a chat; with the beginning of the assistant's next turn, if it is a prompt.
 ///
 /// # Errors
 /// Turns of which no text can be made, and what the template raises.
-pub fn opening(chat: &Chat, template: &Template) -> Result<String, DataError> {
-    let text = Messages::new(chat).and_then(|messages| template.render(&messages, true));
+pub fn text(chat: &Chat, template: &Template, prompt: bool) -> Result<String, DataError> {
+    let text = Messages::new(chat).and_then(|messages| template.render(&messages, prompt));
     text.map_err(|e| DataError::new(format!("the chat {}: {e}", beginning(chat))))
 }
 

@@ -1,7 +1,7 @@
 //! [`Asking`]: how a question and its choices become tokens: behind worked examples, as text or as turns of a chat.
 
-use super::{Problem, chat};
-use crate::data::chat::{Template, opening};
+use super::{Problem, conversation};
+use crate::data::chat::{self, Template};
 use crate::data::{DataError, Prompted, Tokenizer};
 
 /// See the module.
@@ -25,7 +25,7 @@ impl Asking<'_> {
             Some(template) => {
                 let turns = examples
                     .map(|Prompted { prompt, completion }| (prompt.as_str(), Some(completion.as_str())));
-                opening(&chat(turns.chain([(question, None)])), template)
+                chat::text(&conversation(turns.chain([(question, None)])), template, true)
             }
             None => {
                 let whole = |Prompted { prompt, completion }: &Prompted| format!("{prompt}{completion}\n\n");
@@ -52,4 +52,12 @@ impl Asking<'_> {
             None => self.tokenizer.prompted(text, answer),
         }
     }
+}
+
+/// What the template writes behind the assistant's turn, without white space at its ends; `None` if that is nothing.
+pub fn closing(template: &Template) -> Option<String> {
+    const ANSWER: &str = "Answer";
+    let text = chat::text(&conversation([("Question", Some(ANSWER))]), template, false).ok()?;
+    let closing = text.rsplit_once(ANSWER)?.1.trim();
+    (!closing.is_empty()).then(|| closing.into())
 }

@@ -4,7 +4,7 @@
 use rand::seq::IndexedRandom;
 
 use super::answer::MARK;
-use super::asking::Asking;
+use super::asking::{Asking, closing};
 use super::likelihood::Choice;
 use super::scoring::Scoring;
 use super::{Problem, Problems, Task};
@@ -19,7 +19,7 @@ const TAIL: usize = 32;
 /// See the module.
 pub struct Exam {
     pub tokenizer: Tokenizer,
-    /// What the next prompt begins with; `None` in a chat, where a token ends each turn.
+    /// What the next prompt begins with, or in a chat what ends a turn, where that is more than the end token.
     next: Option<String>,
     scoring: Scoring,
     /// Tokens of an answer, at most.
@@ -87,7 +87,7 @@ impl Exam {
         tokenizer.require_eos()?;
         Ok(Self {
             tokenizer: tokenizer.clone(),
-            next: task.kind.next().filter(|_| template.is_none()),
+            next: template.map_or_else(|| task.kind.next(), closing),
             scoring: task.kind.scoring(),
             max_new_tokens,
             batch_size,

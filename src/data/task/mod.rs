@@ -166,7 +166,7 @@ impl Problems {
     /// What is trained on of a split.
     pub fn records(&self, split: Split) -> impl Iterator<Item = Record> {
         let record = |Problem { text, .. }: &Problem| match self.are_chats {
-            true => Record::Chat(chat([(text.prompt.as_str(), Some(text.completion.as_str()))])),
+            true => Record::Chat(conversation([(text.prompt.as_str(), Some(text.completion.as_str()))])),
             false => Record::Pair(text.clone()),
         };
         self.of(split).iter().map(record)
@@ -195,7 +195,7 @@ impl Problems {
 }
 
 /// A chat of users' turns, each with the assistant's, if it has answered.
-pub(super) fn chat<'t>(turns: impl IntoIterator<Item = (&'t str, Option<&'t str>)>) -> Chat {
+pub(super) fn conversation<'t>(turns: impl IntoIterator<Item = (&'t str, Option<&'t str>)>) -> Chat {
     let message = |role: &str, content: &str| Value::from_pairs([("role", role), ("content", content)]);
     let messages = turns.into_iter().flat_map(|(question, answer)| {
         let answer = answer.map(|answer| message("assistant", answer));

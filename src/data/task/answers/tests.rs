@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::data::chat::{Template, opening};
+use crate::data::chat::{self, Template};
 use crate::data::reader::Fields;
 use crate::data::record::{Chat, Record};
 use crate::data::task::{Choice, Exam, Task, TaskKind};
@@ -320,11 +320,11 @@ fn chats(keys: Value, examples: usize) -> (Problems, Exam, Template) {
 #[test]
 fn a_question_is_a_users_turn_of_a_chat() {
     let (problems, exam, template) = chats(json!({}), 1);
-    let Record::Chat(chat) = problems.records(Split::Test).next().unwrap() else { panic!("no chat") };
-    let text = |chat: &Chat| opening(chat, &template).unwrap();
+    let Record::Chat(own) = problems.records(Split::Test).next().unwrap() else { panic!("no chat") };
+    let text = |chat: &Chat| chat::text(chat, &template, true).unwrap();
     let Prompted { prompt, completion } = &problems.test[0].text;
     let turns = format!("<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n");
-    assert_eq!(text(&chat), format!("{turns}{completion}<|im_end|>\n<|im_start|>assistant\n"));
+    assert_eq!(text(&own), format!("{turns}{completion}<|im_end|>\n<|im_start|>assistant\n"));
     let question = &exam.sets[0].questions[0];
     let asked = exam.tokenizer.decode(&question.prompt);
     // One example of the training split, then the question.
@@ -342,6 +342,11 @@ fn a_question_is_a_users_turn_of_a_chat() {
     // A blank line or a question does not end a turn.
     let ids = exam.tokenizer.encode("4\n\nQuestion: 5").unwrap();
     assert!((0..=ids.len()).all(|length| !exam.stops(&ids[..length])));
+    // The tokenizer does not know the token that ends a turn here.
+    let ids = exam.tokenizer.encode(&format!("{completion}<|im_end|>\n<|im_start|>")).unwrap();
+    assert!(!exam.tokenizer.ends().iter().any(|end| ids.contains(end)));
+    assert!((1..=ids.len()).any(|length| exam.stops(&ids[..length])));
+    assert_eq!(exam.text(&question.prompt, &ids), *completion);
     assert!(exam.is_right(question, completion) && !exam.is_right(question, "0"));
 }
 
