@@ -143,5 +143,7 @@ fn the_table_of_families_in_the_docs_is_current() {
 fn the_recipe_of_families_has_a_cell_of_each() {
     let recipe = fs::read_to_string(folder("recipes/families.toml")).unwrap();
     let cells = |family: &&Family| recipe.matches(&format!("model = {{ kind = \"{}\",", family.kind)).count();
-    assert_eq!(FAMILIES.iter().map(cells).collect::<Vec<_>>(), vec![1; FAMILIES.len()]);
+    for family in FAMILIES {
+        assert!(cells(&family) > 0, "{}", family.kind);
+    }
 }

@@ -12,9 +12,9 @@ fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// Distances that share six buckets.
+/// Distances that share twelve buckets.
 fn buckets(bidirectional: bool) -> Buckets {
-    Buckets { count: 6, max_distance: 60, bidirectional }
+    Buckets { count: 12, max_distance: 60, bidirectional }
 }
 
 /// o and the gradients of q, k, v and the bias's table, from these and the gradient of o.
