@@ -84,7 +84,8 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
         .map(|(name, sampler)| (name.to_string(), SamplerConfig::of(sampler)));
     let config = SamplerConfig::of(Sampler::Padded(Padded {}));
     let share = Share::WHOLE;
-    let mut collator = Collator { samples, config, batch_size, max_length, virtual_tokens: None, share, start: None };
+    let mut collator =
+        Collator { samples, config, batch_size, max_length, virtual_tokens: None, share, start: None };
     for (name, config) in others.into_iter().chain(balanced).chain(packed) {
         collator.config = config;
         let plan = SamplingPlan { config, lengths: lengths.clone(), batch_size, max_length, seed: 42 };

@@ -253,8 +253,7 @@ impl Text {
         let tokenizer = tokenizer(&args.folder)?;
         let template = args.chat.then(|| Template::load(Some(&args.folder), None)).transpose();
         let template = template.map_err(|e| miette!("{e}"))?;
-        let begin =
-            |text: &String| begin(text, &tokenizer, template.as_ref()).map_err(|e| miette!("{e}"));
+        let begin = |text: &String| begin(text, &tokenizer, template.as_ref()).map_err(|e| miette!("{e}"));
         let prompts: Result<Vec<Vec<u32>>> = args.prompt.iter().map(begin).collect();
         let prompts = prompts?;
         if prompts.iter().any(Vec::is_empty) {

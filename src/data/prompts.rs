@@ -1,6 +1,6 @@
 //! [`Generate`]: the recipe's `[generate]` section, and [`Prompts`]: the texts that the model continues.
 
-use super::chat::{Template, opening};
+use super::chat::{self, Template};
 use super::task::conversation;
 use super::{DataError, Tokenizer};
 use crate::common::text::counted;
@@ -98,6 +98,6 @@ impl Prompts {
 pub fn begin(text: &str, tokenizer: &Tokenizer, template: Option<&Template>) -> Result<Vec<u32>, DataError> {
     match template {
         None => tokenizer.begin(text),
-        Some(template) => tokenizer.encode(&opening(&conversation([(text, None)]), template)?),
+        Some(template) => tokenizer.encode(&chat::text(&conversation([(text, None)]), template, true)?),
     }
 }

@@ -16,7 +16,7 @@ fn config() -> SamplerConfig {
 fn open(path: &Path, learn: Learn, reading: Reading, seed: u64) -> Box<TextDataset> {
     let data = Data::Text {
         corpus: TextSource::Path(path.into()),
-        reading,
+        reading: Box::new(reading),
         template: None,
         learn,
         tokenizer: TokenizerSource::Train { vocab_size: 257 },
@@ -103,8 +103,15 @@ fn packed_tokens_a_second() {
     let samples = Samples::records(&mut records, encoder, max_length, Tokenize::Once).unwrap();
     let lengths = Arc::new(samples.lengths());
     let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: 1 };
-    let collator =
-        Collator { samples, config, batch_size, max_length, virtual_tokens: None, share: Share::WHOLE };
+    let collator = Collator {
+        samples,
+        config,
+        batch_size,
+        max_length,
+        virtual_tokens: None,
+        share: Share::WHOLE,
+        start: None,
+    };
     let mut loader = Loader::new(&plan, &Arc::new(collator), Position::default(), |batch| batch);
     let start = std::time::Instant::now();
     let counted: u64 = (0..500).map(|_| loader.load().unwrap().batch.counts.tokens).sum();
