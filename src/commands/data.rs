@@ -177,7 +177,7 @@ fn left_out(numbers: &Texts, max_length: usize) -> String {
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     let counts = counts.map(|(count, what)| format!("{} {what}", text::grouped(count))).join("; ");
-    if counts.is_empty() { "  left out nothing\n".into() } else { format!("  of them  {counts}\n") }
+    if counts.is_empty() { "  left out nothing\n".into() } else { format!("  besides  {counts}\n") }
 }
 
 /// A sample as trained: its text, and its tokens one by one.
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(left_out(&Texts::default(), 8), "  left out nothing\n");
         let numbers =
             Texts { cut_samples: 2, cut_tokens: 1500, broken: 1, nothing_to_learn: 3, ..Texts::default() };
-        let line = "  of them  2 cut to train.seq_len = 8, by 1,500 tokens; 1 broken and left out; 3 left out with nothing to \
+        let line = "  besides  2 cut to train.seq_len = 8, by 1,500 tokens; 1 broken and left out; 3 left out with nothing to \
                     learn\n";
         assert_eq!(left_out(&numbers, 8), line);
     }
