@@ -7,9 +7,10 @@ use toml::de::{DeTable, DeValue};
 use super::tagged::find_mut;
 
 /// The keys that name files and folders.
-pub const PATHS: [&str; 8] = [
+pub const PATHS: [&str; 9] = [
     "model.weights",
     "data.corpus",
+    "data.template",
     "data.tokenizer",
     "task.path",
     "tuning.adapter",
