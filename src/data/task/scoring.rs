@@ -1,7 +1,6 @@
 //! [`Scoring`]: when an answer is right.
 
-// Typst has the crate `regex`: without backtracking, and with groups.
-use typst::foundations::Regex;
+use regex::Regex;
 
 use super::answer::answered;
 
