@@ -158,7 +158,8 @@ impl Combination {
                 }
             }
         }
-        if self.family().is_some() {
+        let has = |key: &str| self.family().is_some_and(|f| f.section.keys.iter().any(|k| k.name == key));
+        if has("max_position_embeddings") {
             lines.push("model.max_position_embeddings = 72".into());
         }
         if !self.is("data", "random") {
