@@ -4,7 +4,7 @@ use super::chat::{self, Template};
 use super::task::conversation;
 use super::{DataError, Tokenizer};
 use crate::common::text::counted;
-use crate::keys::key::DefaultValue::{Nothing, Whole};
+use crate::keys::key::DefaultValue::{Depends, Nothing, Whole};
 use crate::keys::section::section;
 use crate::keys::values::{COUNT, POSITIVE, Values};
 use crate::keys::{Key, Rule, Section};
@@ -18,8 +18,8 @@ section! {
         pub prompts: Vec<String> = Key::size(Values::Texts),
         /// Whether each text is a question of a chat, to which the model writes the assistant's turn: by `data.template`, else
         /// by the template of the tokenizer.
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        pub chat: bool = Key::flag(false),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub chat: Option<bool> = Key::size(Values::Bool).default(Depends("false")),
         /// Most tokens of a continuation.
         pub max_new_tokens: usize = Key::size(COUNT).default(Whole(48)).called("generated tokens"),
         /// Tokens are drawn from softmax(logits / temperature) by the cell's seed. Without the key the most probable is taken.

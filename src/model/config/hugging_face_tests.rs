@@ -75,7 +75,7 @@ fn keys_that_would_change_the_model_are_refused() {
             "a mixture of experts; take a dense model",
         ),
         (llama(), json!({ "model_type": "mixtral", "num_local_experts": 8 }), "a mixture of experts"),
-        (llama(), json!({ "model_type": "t5", "is_encoder_decoder": true }), "an encoder and a decoder"),
+        (llama(), json!({ "model_type": "bart", "is_encoder_decoder": true }), "an encoder and a decoder"),
         (
             llama(),
             json!({ "model_type": "bert", "is_encoder_decoder": false }),

@@ -165,7 +165,7 @@ fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)
 fn prompts(cell: &Cell, data: &Dataset) -> Result<Option<Prompts>, DataError> {
     let (Some(generate), Dataset::Text(text)) = (&cell.generate, data) else { return Ok(None) };
     let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
-    let template = generate.chat.then(|| text.chats.template()).transpose()?;
+    let template = generate.chat.unwrap_or(false).then(|| text.chats.template()).transpose()?;
     Prompts::new(generate, (&text.tokenizer, template), u64::from(cell.seed), context).map(Some)
 }
 
