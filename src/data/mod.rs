@@ -199,7 +199,7 @@ fn random(seed: u64, part: Part, vocab_size: usize, seq_len: usize) -> Result<Sa
     let mut rng = random_stream(seed, part as u64);
     let mut token = |_| Token::learned(rng.random_range(0..vocab_size as u32));
     let tokens = (0..RANDOM_BLOCKS * seq_len).map(&mut token).collect();
-    let mut store = Store::new();
+    let mut store = Store::empty();
     store.push(&Encoded { tokens, last_label: None });
     Samples::blocks(Arc::new(store), seq_len)
 }

@@ -58,7 +58,7 @@ impl TextDataset {
             store.broken += left_out.broken as u64;
             store.duplicates = left_out.duplicates as u64;
             match &self.corpus {
-                Corpus::Files(files) if store.len() == 0 => Err(files.no_text(split)),
+                Corpus::Files(files) if store.is_empty() => Err(files.no_text(split)),
                 _ => Ok(store),
             }
         })?;

@@ -32,6 +32,9 @@ pub const MIN_VOCAB_SIZE: usize = 257;
 /// Beside `tokenizer.json`: which token ends a text. The second is read where the first does not say.
 const SPECIAL_TOKENS: [&str; 2] = ["tokenizer_config.json", "generation_config.json"];
 
+/// Ids of tokens, and the bytes of the text that each stands for: the first, and the one behind the last.
+pub type Places = (Vec<u32>, Vec<(usize, usize)>);
+
 /// A vocabulary and its rules, with the tokens that begin and end a text.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
@@ -176,7 +179,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// When the vocabulary cannot express the text.
-    pub fn encode_offsets(&self, text: &str) -> Result<(Vec<u32>, Vec<(usize, usize)>), DataError> {
+    pub fn encode_offsets(&self, text: &str) -> Result<Places, DataError> {
         let words = self.words.as_ref().and_then(|words| words.encode(&self.inner, text));
         let places = words.unwrap_or_else(|| words::whole(&self.inner, text)).map_err(unreadable)?;
         let (ids, offsets) = places.into_iter().map(|(id, bytes)| (id, (bytes.start, bytes.end))).unzip();

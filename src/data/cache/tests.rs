@@ -9,7 +9,7 @@ use super::super::samples::{Encoded, Token};
 use super::*;
 
 fn store(first: u32) -> Store {
-    let mut store = Store::new();
+    let mut store = Store::empty();
     store.push(&Encoded {
         tokens: (first..first + LEAST as u32).map(Token::learned).collect(),
         last_label: Some(3),
@@ -54,7 +54,7 @@ fn an_error_is_not_remembered_and_few_tokens_are_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let error = || Err(DataError::new("broken"));
     assert_eq!(remembered(folder.path(), "a", error).err().unwrap().to_string(), "broken");
-    let mut few = Store::new();
+    let mut few = Store::empty();
     few.push(&Encoded { tokens: vec![Token::given(1)], last_label: None });
     assert_eq!(remembered(folder.path(), "a", || Ok(few)).unwrap().tokens(), [Token::given(1)]);
     assert!(files_of(folder.path()).is_empty());

@@ -111,7 +111,7 @@ fn layout(begin: &[u8], size: u64) -> Result<Layout, String> {
         Layout { offset: HEADER, token_bytes, count: count(2), is_masked: false }
     } else if begin.starts_with(ZIP) {
         return Err("it is an archive, as PyTorch writes weights, and no file of tokens".into());
-    } else if size % 2 == 0 {
+    } else if size.is_multiple_of(2) {
         Layout { offset: 0, token_bytes: 2, count: size / 2, is_masked: false }
     } else {
         return Err(format!(

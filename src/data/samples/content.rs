@@ -20,7 +20,7 @@ pub enum Content {
     Late {
         records: Vec<Record>,
         extents: Vec<Extent>,
-        encoder: Encoder,
+        encoder: Box<Encoder>,
         /// Records that could not be read or encoded, and those that another split has.
         left_out: (u64, u64),
     },
@@ -43,7 +43,7 @@ impl Content {
         let made: Result<Vec<_>, DataError> = records.into_par_iter().filter_map(extent).collect();
         let (records, extents): (Vec<Record>, Vec<Extent>) = made?.into_iter().unzip();
         let left_out = ((all - records.len()) as u64, 0);
-        Ok(Self::Late { records, extents, encoder, left_out })
+        Ok(Self::Late { records, extents, encoder: Box::new(encoder), left_out })
     }
 }
 

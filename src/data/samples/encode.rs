@@ -24,7 +24,7 @@ pub type Source<'r> = dyn Iterator<Item = Result<Record, DataError>> + Send + 'r
 /// # Errors
 /// When a record cannot be read, or encoded.
 pub fn encode_all(records: &mut Source, encoder: &Encoder, skip: bool) -> Result<Store, DataError> {
-    let mut store = Store::new();
+    let mut store = Store::empty();
     let mut number = 0;
     scope(|threads| {
         let (sender, batches) = sync_channel(AHEAD);

@@ -62,7 +62,7 @@ enum Content {
 
 impl Store {
     /// Without samples.
-    pub fn new() -> Self {
+    pub fn empty() -> Self {
         Self { content: Content::Memory { places: Vec::new(), tokens: Vec::new() }, broken: 0, duplicates: 0 }
     }
 
@@ -79,6 +79,10 @@ impl Store {
     /// Number of samples.
     pub fn len(&self) -> usize {
         self.places().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     fn places(&self) -> &[Packed] {

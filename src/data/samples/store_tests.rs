@@ -3,7 +3,7 @@
 use super::*;
 
 fn store() -> Store {
-    let mut store = Store::new();
+    let mut store = Store::empty();
     let token = |i: u32| if i.is_multiple_of(3) { Token::given(i * 7) } else { Token::learned(i) };
     let tokens = |ids: std::ops::Range<u32>| ids.map(token).collect();
     store.push(&Encoded { tokens: tokens(0..5), last_label: None });

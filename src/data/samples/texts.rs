@@ -59,7 +59,7 @@ impl Samples {
         tokenizer: &Tokenizer,
         max_length: usize,
     ) -> Result<Self, DataError> {
-        let mut store = Store::new();
+        let mut store = Store::empty();
         for text in texts {
             let prompt = tokenizer.begin(&text.prompt)?;
             if prompt.len() > max_length {

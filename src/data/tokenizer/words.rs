@@ -84,7 +84,7 @@ impl Words {
             let word = &part[first..bound];
             match word.len() {
                 0 => continue,
-                ..=LONGEST => {
+                1..=LONGEST => {
                     let found = words.find(word, || self.word(inner, &mut pieces, word))?;
                     places.extend(found.map(|place| moved(place, start + first)));
                 }
@@ -108,7 +108,7 @@ impl Words {
         for range in self.splits.pieces(word) {
             let piece = &word[range.clone()];
             match piece.len() {
-                ..=LONGEST => {
+                1..=LONGEST => {
                     let found = pieces.find(piece, || whole(inner, piece))?;
                     places.extend(found.map(|place| moved(place, range.start)));
                 }

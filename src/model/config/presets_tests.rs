@@ -144,6 +144,6 @@ fn the_recipe_of_families_has_a_cell_of_each() {
     let recipe = fs::read_to_string(folder("recipes/families.toml")).unwrap();
     let cells = |family: &&Family| recipe.matches(&format!("model = {{ kind = \"{}\",", family.kind)).count();
     for family in FAMILIES {
-        assert!(cells(&family) > 0, "{}", family.kind);
+        assert!(cells(family) > 0, "{}", family.kind);
     }
 }
