@@ -139,7 +139,10 @@ fn files(corpus: &Corpus, split: Split, unit: SampleUnit) -> String {
         Some(Record::Tokens(_)) => "tokens",
         None => "no records",
     };
-    let files = corpus.files(&[split]);
+    // Those of later splits are read too, for records that are in both.
+    let own = corpus.named().iter().filter(|(named, _)| *named == split).map(|(_, path)| path.clone());
+    let own: Vec<PathBuf> = own.collect();
+    let files = if own.is_empty() { corpus.files(&[split]) } else { own };
     if files.is_empty() {
         return format!("  records  {kind}, made from the seed or by the task\n");
     }

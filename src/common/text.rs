@@ -40,12 +40,12 @@ pub fn table(header: &[&str], lines: Vec<Vec<String>>, left: usize) -> String {
     table.to_string()
 }
 
-/// A table of words, as wide as the terminal, or 120 columns where there is none.
-pub fn wrapped_table(header: &[&str], lines: Vec<Vec<String>>) -> String {
+/// A table of words, as wide as the terminal, or so many columns where there is none.
+pub fn wrapped_table(header: &[&str], lines: Vec<Vec<String>>, width: u16) -> String {
     let mut table = Table::new();
     table.set_content_arrangement(ContentArrangement::Dynamic);
     if !table.is_tty() {
-        table.set_width(120);
+        table.set_width(width);
     }
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header).add_rows(lines);
     table.to_string()

@@ -172,35 +172,10 @@ impl TryFrom<Written> for Data {
             sampler,
             ..
         } = written;
-        let corpus = match corpus.as_deref() {
-            None | Some("random") => return Ok(Self::Random),
-            Some("generated") => TextSource::Generated { size: size.unwrap_or(GENERATED) },
-            Some(_) if size.is_some() => {
-                return Err(
-                    "`size` is of corpus = \"generated\"; any other corpus has a size of its own; remove it"
-                        .into(),
-                );
-            }
-            Some("task") if sampler.is_none() => {
-                return Err(
-                    "corpus = \"task\" has samples, each with its prompt, which blocks would cut apart; set \
-                            data.sampler to \"padded\", \"standard\", \"balanced\" or \"packed\""
-                        .into(),
-                );
-            }
-            Some("task") => TextSource::Task,
-            Some(path) => TextSource::Path(path.into()),
+        let Some(corpus) = source(corpus.as_deref(), size, sampler.is_some())? else {
+            return Ok(Self::Random);
         };
-        let tokenizer = match tokenizer.as_deref() {
-            None | Some("train") => TokenizerSource::Train { vocab_size: vocab_size.unwrap_or(VOCAB_SIZE) },
-            Some(_) if vocab_size.is_some() => {
-                return Err(
-                    "`vocab_size` is of tokenizer = \"train\"; a tokenizer file has its own; remove it"
-                        .into(),
-                );
-            }
-            Some(path) => TokenizerSource::Path(path.into()),
-        };
+        let tokenizer = tokenizer_source(tokenizer.as_deref(), vocab_size)?;
         let sampler = sampler.unwrap_or_else(|| SamplerConfig::of(Sampler::Blocks(Blocks {})));
         let train_split = train_split.unwrap_or(Split::Train);
         let eval_split = eval_split.unwrap_or(Split::HELD_OUT);
@@ -215,6 +190,43 @@ impl TryFrom<Written> for Data {
             eval_split,
             sampler,
         })
+    }
+}
+
+/// Where the text comes from; `None`: there is none.
+fn source(
+    corpus: Option<&str>,
+    size: Option<Bytes>,
+    keeps_samples: bool,
+) -> Result<Option<TextSource>, String> {
+    Ok(Some(match corpus {
+        None | Some("random") => return Ok(None),
+        Some("generated") => TextSource::Generated { size: size.unwrap_or(GENERATED) },
+        Some(_) if size.is_some() => {
+            return Err(
+                "`size` is of corpus = \"generated\"; any other corpus has a size of its own; remove it"
+                    .into(),
+            );
+        }
+        Some("task") if !keeps_samples => {
+            return Err(
+                "corpus = \"task\" has samples, each with its prompt, which blocks would cut apart; set \
+                        data.sampler to \"padded\", \"standard\", \"balanced\" or \"packed\""
+                    .into(),
+            );
+        }
+        Some("task") => TextSource::Task,
+        Some(path) => TextSource::Path(path.into()),
+    }))
+}
+
+fn tokenizer_source(tokenizer: Option<&str>, vocab_size: Option<usize>) -> Result<TokenizerSource, String> {
+    match tokenizer {
+        None | Some("train") => Ok(TokenizerSource::Train { vocab_size: vocab_size.unwrap_or(VOCAB_SIZE) }),
+        Some(_) if vocab_size.is_some() => {
+            Err("`vocab_size` is of tokenizer = \"train\"; a tokenizer file has its own; remove it".into())
+        }
+        Some(path) => Ok(TokenizerSource::Path(path.into())),
     }
 }
 

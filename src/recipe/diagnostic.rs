@@ -203,6 +203,11 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
         let (label, help) = match nearest(typed, &valid) {
             Some(best) => (format!("did you mean `{best}`?"), format!("{plural} here: {list}")),
             None if valid.is_empty() => ("no key is allowed here".into(), "remove it".into()),
+            None if unknown_field && keys::all().iter().any(|entry| entry.key.name == typed) => {
+                let paths = keys::all().iter().filter(|entry| entry.key.name == typed);
+                let paths = paths.map(|entry| format!("`{}`", entry.path)).unique().join(" or ");
+                (format!("did you mean {paths}?"), format!("{plural} here: {list}"))
+            }
             None => (format!("not a valid {what}"), format!("{plural} here: {list}")),
         };
         let (label, help) = match of_other_kinds(typed).filter(|_| unknown_field) {

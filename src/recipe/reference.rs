@@ -27,7 +27,7 @@ pub fn table(prefix: &str) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    text::wrapped_table(&["key", "with", "values", "default", "what it is for"], lines)
+    text::wrapped_table(&["key", "with", "values", "default", "what it is for"], lines, 120)
 }
 
 /// The whole reference, as Markdown.

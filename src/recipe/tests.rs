@@ -125,6 +125,10 @@ fn an_unknown_key_names_the_nearest_one_with_its_place() {
         &format!("{BASE}optimizer = {{ kind = \"adamw\", learning_rate = 1.0 }}\n"),
         &["unknown key `learning_rate`", "valid keys here: lr"],
     );
+    says(
+        &BASE.replace("[train]", "[train]\nepochs = 3"),
+        &["unknown key `epochs`", "did you mean `measure.epochs`?"],
+    );
 }
 
 #[test]

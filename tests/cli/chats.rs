@@ -32,9 +32,9 @@ fn place(recipe: &str) -> Place {
     let place = Place::new(&recipe.replace("TOKENIZER", &fixture("chats/tokenizer")));
     let mut lines = String::new();
     for i in 0..10 {
-        let more = "far ".repeat(if i == 9 { 40 } else { i });
+        let (more, answer) = ("far ".repeat(i), "Four miles.".repeat(if i == 9 { 20 } else { 1 }));
         let question = format!(r#"{{"role": "user", "content": "How {more}is it?"}}"#);
-        writeln!(lines, r#"{{"messages": [{question}, {{"role": "assistant", "content": "Four miles."}}]}}"#)
+        writeln!(lines, r#"{{"messages": [{question}, {{"role": "assistant", "content": "{answer}"}}]}}"#)
             .unwrap();
     }
     for _ in 0..2 {

@@ -218,5 +218,8 @@ fn without_duplicates(mut problems: Problems) -> Result<Problems, String> {
 }
 
 #[cfg(test)]
+#[path = "chats_tests.rs"]
+mod chats_tests;
+#[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

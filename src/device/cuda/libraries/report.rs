@@ -34,7 +34,7 @@ pub fn table() -> String {
     let [nvrtc, others @ ..] = Library::OPTIONAL;
     let mut lines = vec![line(Library::Driver), line(nvrtc), headers_line()];
     lines.extend(others.map(line));
-    let table = text::wrapped_table(&["library", "version", "file", "without it"], lines);
+    let table = text::wrapped_table(&["library", "version", "file", "without it"], lines, 400);
     match for_other_programs() {
         Some(command) => format!("{table}\n\nOther programs, such as the tests, find them after:\n{command}"),
         None => table,
