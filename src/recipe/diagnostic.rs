@@ -181,40 +181,8 @@ fn short(text: &str, span: Range<usize>) -> (String, Range<usize>) {
 /// Turns serde's wording into (message, label, help) in the recipe's own terms.
 fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
     let quoted: Vec<&str> = raw.split('`').skip(1).step_by(2).collect();
-    let unknown_field = raw.starts_with("unknown field");
-    if unknown_field || raw.starts_with("unknown variant") {
-        let (what, plural) = if unknown_field { ("key", "valid keys") } else { ("value", "valid values") };
-        let Some((&typed, known)) = quoted.split_first() else {
-            return (raw.into(), "here".into(), String::new());
-        };
-        // Keys that go with a kind, such as `buffers` with `offload.strategy`, of the table that has all of these keys.
-        let has = |path: &str| keys::all().iter().any(|entry| is_within(&entry.path, path));
-        let is_table = |path: &str| known.iter().all(|name| has(&format!("{path}.{name}")));
-        let chosen = keys::all().iter().filter(|entry| {
-            unknown_field
-                && entry.section.kind.is_some_and(|kind| known.contains(&kind.key))
-                && entry.path.rsplit_once('.').is_some_and(|(table, _)| is_table(table))
-        });
-        let chosen = chosen.map(|entry| entry.key.name);
-        let valid = known.iter().chain(also).copied().chain(chosen).unique();
-        // A key that is there already may be known elsewhere.
-        let valid: Vec<&str> = valid.filter(|name| *name != typed).collect();
-        let list = valid.join(", ");
-        let (label, help) = match nearest(typed, &valid) {
-            Some(best) => (format!("did you mean `{best}`?"), format!("{plural} here: {list}")),
-            None if valid.is_empty() => ("no key is allowed here".into(), "remove it".into()),
-            None if unknown_field && keys::all().iter().any(|entry| entry.key.name == typed) => {
-                let paths = keys::all().iter().filter(|entry| entry.key.name == typed);
-                let paths = paths.map(|entry| format!("`{}`", entry.path)).unique().join(" or ");
-                (format!("did you mean {paths}?"), format!("{plural} here: {list}"))
-            }
-            None => (format!("not a valid {what}"), format!("{plural} here: {list}")),
-        };
-        let (label, help) = match of_other_kinds(typed).filter(|_| unknown_field) {
-            Some(kinds) => (kinds, if valid.is_empty() { "remove it".into() } else { help }),
-            None => (label, help),
-        };
-        return (format!("unknown {what} `{typed}`"), label, help);
+    if raw.starts_with("unknown field") || raw.starts_with("unknown variant") {
+        return reword_unknown(raw, &quoted, also);
     }
     if raw.starts_with("missing field") {
         let name = quoted.first().copied().unwrap_or("?");
@@ -240,6 +208,43 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
         return (message, "wrong type".into(), help.into());
     }
     (raw.to_string(), "here".into(), String::new())
+}
+
+/// The same of a key or a value that is not known; `quoted` are the names in `raw`: the one typed, then those that are known.
+fn reword_unknown(raw: &str, quoted: &[&str], also: &[&str]) -> (String, String, String) {
+    let unknown_field = raw.starts_with("unknown field");
+    let (what, plural) = if unknown_field { ("key", "valid keys") } else { ("value", "valid values") };
+    let Some((&typed, known)) = quoted.split_first() else {
+        return (raw.into(), "here".into(), String::new());
+    };
+    // Keys that go with a kind, such as `buffers` with `offload.strategy`, of the table that has all of these keys.
+    let has = |path: &str| keys::all().iter().any(|entry| is_within(&entry.path, path));
+    let is_table = |path: &str| known.iter().all(|name| has(&format!("{path}.{name}")));
+    let chosen = keys::all().iter().filter(|entry| {
+        unknown_field
+            && entry.section.kind.is_some_and(|kind| known.contains(&kind.key))
+            && entry.path.rsplit_once('.').is_some_and(|(table, _)| is_table(table))
+    });
+    let chosen = chosen.map(|entry| entry.key.name);
+    let valid = known.iter().chain(also).copied().chain(chosen).unique();
+    // A key that is there already may be known elsewhere.
+    let valid: Vec<&str> = valid.filter(|name| *name != typed).collect();
+    let list = valid.join(", ");
+    let (label, help) = match nearest(typed, &valid) {
+        Some(best) => (format!("did you mean `{best}`?"), format!("{plural} here: {list}")),
+        None if valid.is_empty() => ("no key is allowed here".into(), "remove it".into()),
+        None if unknown_field && keys::all().iter().any(|entry| entry.key.name == typed) => {
+            let paths = keys::all().iter().filter(|entry| entry.key.name == typed);
+            let paths = paths.map(|entry| format!("`{}`", entry.path)).unique().join(" or ");
+            (format!("did you mean {paths}?"), format!("{plural} here: {list}"))
+        }
+        None => (format!("not a valid {what}"), format!("{plural} here: {list}")),
+    };
+    let (label, help) = match of_other_kinds(typed).filter(|_| unknown_field) {
+        Some(kinds) => (kinds, if valid.is_empty() { "remove it".into() } else { help }),
+        None => (label, help),
+    };
+    (format!("unknown {what} `{typed}`"), label, help)
 }
 
 /// `k` goes with `data.sampler = "balanced"`: where a key of this name belongs.

@@ -99,6 +99,14 @@ fn keys_that_would_change_the_model_are_refused() {
         (llama(), json!({ "layer_types": "sliding_attention" }), "layer_types must be a list"),
         (llama(), json!({ "is_causal": false }), "is_causal = false is not supported"),
         (gpt2(), json!({ "num_attention_heads": 8 }), "num_attention_heads and n_head differ"),
+    ] {
+        refused(&base, &changes, expected);
+    }
+}
+
+#[test]
+fn sizes_that_are_no_sizes_are_refused() {
+    for (base, changes, expected) in [
         // Absent, transformers takes 32 of them.
         (llama(), json!({ "model_type": "qwen2" }), "num_key_value_heads 32"),
         (llama(), json!({ "model_type": "mamba" }), "model_type mamba is not supported"),
@@ -124,9 +132,13 @@ fn keys_that_would_change_the_model_are_refused() {
         ),
         (gpt2(), json!({ "n_layer": null }), "the key `n_layer` is missing"),
     ] {
-        let message = read(&base, changes.clone()).unwrap_err();
-        assert!(message.contains(expected) && message.contains("config.json"), "{changes}\n-> {message}");
+        refused(&base, &changes, expected);
     }
+}
+
+fn refused(base: &Value, changes: &Value, expected: &str) {
+    let message = read(base, changes.clone()).unwrap_err();
+    assert!(message.contains(expected) && message.contains("config.json"), "{changes}\n-> {message}");
 }
 
 fn gemma3() -> Value {

@@ -193,13 +193,13 @@ impl Attention {
         [q, apart(k, k.holds_input), apart(v, v.holds_input && !k.holds_input)]
     }
 
-    /// What the projections cost with the rotation, what attention costs, and what the output projection costs.
-    pub fn cost(
+    /// What the projections to queries, keys and values cost, with their norm and rotation.
+    fn projections_cost(
         architecture: &Architecture,
         shape: &architecture::Attention,
         setting: &Setting,
         tuning: &Tuning,
-    ) -> Vec<Cost> {
+    ) -> Cost {
         let (hidden, layout, sizes) =
             (architecture.hidden_size as u64, architecture.layout, shape.head_sizes(setting));
         let [queries, keys] = [sizes.heads, sizes.kv_heads].map(|heads| heads * sizes.head_dim);
@@ -222,7 +222,7 @@ impl Attention {
                 }
             }
         };
-        let projections = match shape.projections {
+        match shape.projections {
             Projections::Apart([q, k, v]) if shape.sees == Sees::Encoder => Cost::fan(&Self::over_encoder([
                 projection(q, queries, 1),
                 projection(k, keys, 1),
@@ -248,7 +248,19 @@ impl Attention {
                 // What is turned lies beside the values.
                 Cost { output: whole.output, ..turned(Cost::sequence(&parts), sizes.heads + sizes.kv_heads) }
             }
-        };
+        }
+    }
+
+    /// What the projections cost with the rotation, what attention costs, and what the output projection costs.
+    pub fn cost(
+        architecture: &Architecture,
+        shape: &architecture::Attention,
+        setting: &Setting,
+        tuning: &Tuning,
+    ) -> Vec<Cost> {
+        let (hidden, layout, sizes) =
+            (architecture.hidden_size as u64, architecture.layout, shape.head_sizes(setting));
+        let [queries, keys] = [sizes.heads, sizes.kv_heads].map(|heads| heads * sizes.head_dim);
         let over =
             Over { keys: setting.sequence, causal: shape.sees == Sees::Earlier, biased: shape.relative_bias };
         let attended = match shape.sees == Sees::Earlier && !shape.relative_bias {
@@ -257,7 +269,7 @@ impl Attention {
         };
         let output = (shape.output, Side::Inputs);
         vec![
-            projections,
+            Self::projections_cost(architecture, shape, setting, tuning),
             Prefix::attended(setting, tuning, [queries + 2 * keys, 2 * keys], attended),
             linear_cost(setting, tuning, output, [queries, hidden], shape.output_bias, layout),
         ]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use modules::{Modules, retain};
 
@@ -75,6 +75,15 @@ impl fmt::Debug for MadeAnew {
     }
 }
 
+/// Each rotation of the architecture, with its table for so many positions.
+fn rotations(architecture: &Architecture, positions: usize, device: &Device) -> Arc<[(Rope, Rotation)]> {
+    let rotation = |rope: &Rope| {
+        let Rope { pairs, theta, scaling } = rope.clone();
+        (rope.clone(), Rotation::scaled(positions, pairs, theta, scaling, device))
+    };
+    architecture.ropes().into_iter().map(rotation).collect()
+}
+
 impl Decoder {
     /// A decoder that reads `positions` positions; learned ones are as many as the architecture says. The blocks live
     /// where `placement` says, or divided among the ranks of `sharding`. This process has only these `parts`.
@@ -106,11 +115,7 @@ impl Decoder {
         retain(&mut table, &modules, &parts);
         let table = Arc::new(table);
         let device = source.device().clone().inner();
-        let rotation = |rope: &Rope| {
-            let Rope { pairs, theta, scaling } = rope.clone();
-            (rope.clone(), Rotation::scaled(positions, pairs, theta, scaling, &device))
-        };
-        let rotations = architecture.ropes().into_iter().map(rotation).collect();
+        let rotations = rotations(architecture, positions, &device);
         let sinusoids = (embedding.positions == Positions::Sinusoidal)
             .then(|| PositionalEncoding::new(positions, hidden_size, &device));
         let biases = architecture.encoder.into_iter().flat_map(|encoder| encoder.relative_biases);

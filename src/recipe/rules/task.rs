@@ -2,7 +2,7 @@
 
 use super::Checked;
 use crate::data::task::Scoring;
-use crate::data::{Data, TextSource, Tokenize};
+use crate::data::{Data, Task, TextSource, Tokenize};
 use crate::keys::Rule;
 use crate::recipe::Cell;
 
@@ -30,15 +30,7 @@ pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {
         "remove data.samples",
     )?;
     task.kind.check(written)?;
-    let of_chats =
-        ["data.template", "data.learn"].into_iter().find(|key| written(key) && !task.kind.is_chat());
-    if let Some(key) = of_chats {
-        return Err(Rule::new(
-            &[key, "task.chat"],
-            format!("{key} has no effect on a task without a chat"),
-            format!("remove {key}, or write kind = \"answers\" and chat = true under [task]"),
-        ));
-    }
+    check_chat_keys(task, written)?;
     let asks = task.evaluate_generation.is_some();
     Rule::refuse_if(
         asks && task.kind.next().is_none(),
@@ -65,6 +57,19 @@ pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {
             &[key],
             format!("{key} has no effect without task.evaluate_generation: no question is answered"),
             format!("remove {key}, or write evaluate_generation = 100"),
+        ))
+    })
+}
+
+/// Keys of chats belong to a task that is asked as a chat.
+fn check_chat_keys(task: &Task, written: &impl Fn(&str) -> bool) -> Checked {
+    let chat_key =
+        ["data.template", "data.learn"].into_iter().find(|key| written(key) && !task.kind.is_chat());
+    chat_key.map_or(Ok(()), |key| {
+        Err(Rule::new(
+            &[key, "task.chat"],
+            format!("{key} has no effect on a task without a chat"),
+            format!("remove {key}, or write kind = \"answers\" and chat = true under [task]"),
         ))
     })
 }
