@@ -8,6 +8,7 @@ use crate::commands::CheckArgs;
 use crate::commands::advise::AdviseArgs;
 use crate::commands::data::DataArgs;
 use crate::commands::generate::GenerateArgs;
+use crate::commands::init::InitArgs;
 use crate::commands::memory::MemoryArgs;
 use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
@@ -41,6 +42,8 @@ impl Command {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write a first recipe for this machine, with comments, and a text to train on
+    Init(InitArgs),
     /// Run what is missing of a recipe, then write its tables, charts and report
     Run(RunArgs),
     /// Run a recipe as one of several processes that torchrun, srun or mpirun has started: the ranks of its cells

@@ -9,7 +9,9 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
 use runner::commands::{CheckArgs, fetch_from_hub, open_results, tell_of_models};
-use runner::commands::{advise, data, devices, generate, join, keys, memory, plan, profile, recipes, verify};
+use runner::commands::{
+    advise, data, devices, generate, init, join, keys, memory, plan, profile, recipes, verify,
+};
 use runner::common::cache;
 use runner::common::refusal::{Refusal, unless_refused};
 use runner::common::streams::{self, tell};
@@ -72,6 +74,7 @@ fn execute(command: Command) -> Result<ExitCode> {
             print(&text)?;
             return Ok(ExitCode::from(u8::from(!passes)));
         }
+        Command::Init(args) => init::init(&args)?,
         Command::Generate(args) => generate::run(&args)?,
         Command::Devices { cards: true } => devices::cards(),
         Command::Devices { cards: false } => devices::list(),

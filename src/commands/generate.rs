@@ -183,8 +183,7 @@ fn longest(args: &GenerateArgs, text: &Text, sizes: DecoderSizes, virtual_tokens
 
 /// `64 tokens in 12.3 ms, 5203 tokens/s; peak memory 296 MiB; the first time took 3.21 s`
 fn measured(tokens: usize, [first, second]: [f64; 2], so_far: Result<Measured, Stop>) -> Result<String> {
-    let so_far =
-        so_far.map_err(|(Stop::Diverged { reason } | Stop::OutOfMemory { reason })| miette!("{reason}"));
+    let so_far = so_far.map_err(|stop| miette!("{}", stop.reason()));
     let peak = so_far?.memory.live_peak;
     let rate = text::rate(tokens as f64 / second);
     let ([first, second], peak) = ([first, second].map(text::seconds), Bytes(peak));

@@ -4,6 +4,7 @@ pub mod advise;
 pub mod data;
 pub mod devices;
 pub mod generate;
+pub mod init;
 pub mod join;
 pub mod keys;
 pub mod memory;

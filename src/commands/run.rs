@@ -1,6 +1,8 @@
 //! `runner run`: measures what is missing of a recipe and writes its report.
 
+use std::cell::Cell;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use itertools::Itertools;
@@ -57,6 +59,7 @@ pub fn run_cells(
         })?;
     }
     let cancel = run::install_interrupt()?;
+    let live = LiveReport::new(recipe, store);
     run::run_cells(
         &Session {
             recipe,
@@ -65,11 +68,43 @@ pub fn run_cells(
             progress: &*run::console(),
             locks: &std::env::temp_dir(),
             environment: &|device| run::measure_environment(recipe, device, cancel),
+            on_row: &|| live.renew(),
             trace,
             cancel,
         },
         options,
     )
+}
+
+/// Seconds between two reports of a run that goes on, at least.
+const PERIOD: Duration = Duration::from_secs(5);
+/// At most one part in so many of a run's time goes into these reports.
+const SHARE: u32 = 20;
+
+/// The report of a run that goes on: report.html, between two cells.
+struct LiveReport<'a> {
+    recipe: &'a Recipe,
+    store: &'a Store,
+    /// When it may be written next.
+    next: Cell<Instant>,
+}
+
+impl<'a> LiveReport<'a> {
+    fn new(recipe: &'a Recipe, store: &'a Store) -> Self {
+        Self { recipe, store, next: Cell::new(Instant::now() + PERIOD) }
+    }
+
+    /// Writes it anew, unless that was done a moment ago. The end of the run tells of what cannot be read or written.
+    fn renew(&self) {
+        let start = Instant::now();
+        if start < self.next.get() {
+            return;
+        }
+        if let Ok(results) = self.store.results(self.recipe, &|_| ()) {
+            let _ = report::write_html(self.store.folder(), &results.recipe, &results.rows);
+        }
+        self.next.set(Instant::now() + PERIOD.max(SHARE * start.elapsed()));
+    }
 }
 
 /// What is left to do of a recipe.

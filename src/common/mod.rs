@@ -9,6 +9,7 @@ pub mod files;
 mod locked;
 pub mod refusal;
 pub mod streams;
+pub mod terminal;
 pub mod text;
 
 pub use bytes::Bytes;

@@ -74,12 +74,15 @@ impl Meter for CpuMeter {
     }
 
     fn note(&mut self, numbers: Tensor<1>) {
-        self.result.noted.push(numbers.into_data().iter::<f32>().collect());
+        let numbers: Vec<f32> = numbers.into_data().iter::<f32>().collect();
+        // What a meter keeps is not the cell's.
+        self.base += (numbers.capacity() * size_of::<f32>()) as isize;
+        self.result.noted.push(numbers);
         self.since = Instant::now();
     }
 
-    fn noted(&self) -> &[Vec<f32>] {
-        &self.result.noted
+    fn known(&self) -> &Measured {
+        &self.result
     }
 
     fn stop(&mut self) -> Option<Stop> {

@@ -88,6 +88,18 @@ pub enum Stop {
     Diverged { reason: String },
     /// The device, or the host in its place, has no more memory.
     OutOfMemory { reason: String },
+    /// The cell was asked to stop, and has saved its state after so many steps.
+    Asked { step: usize },
+}
+
+impl Stop {
+    /// In words.
+    pub fn reason(self) -> String {
+        match self {
+            Self::Diverged { reason } | Self::OutOfMemory { reason } => reason,
+            Self::Asked { step } => format!("stopped after step {step}"),
+        }
+    }
 }
 
 /// What the steps cost.
@@ -143,8 +155,8 @@ pub trait Meter {
     /// The step is over. What comes before the next one, such as answers and evaluations, is not followed.
     fn pause(&mut self) {}
 
-    /// The numbers of each step so far for which they are known.
-    fn noted(&self) -> &[Vec<f32>];
+    /// What is known of the steps so far without waiting: losses, memory, and the numbers that [`Meter::note`] took.
+    fn known(&self) -> &Measured;
 
     /// Whether what is known of the losses so far ends the cell.
     fn stop(&mut self) -> Option<Stop>;

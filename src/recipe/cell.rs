@@ -6,6 +6,7 @@ use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::log::Log;
 use super::save::Save;
 use super::sections::{Eval, Measure, Train};
 use super::{rules, tagged};
@@ -55,6 +56,9 @@ pub struct Cell {
     /// Absent where nothing is saved: what is measured is the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save: Option<Save>,
+    /// Where its steps are logged: it says nothing of what is measured, and no row has it.
+    #[serde(skip_serializing)]
+    pub log: Option<Log>,
 }
 
 impl Cell {
@@ -123,6 +127,11 @@ impl Cell {
             cell.offload.resident_blocks = ResidentBlocks::Count(count);
         }
         cell
+    }
+
+    /// `train.optimizer.lr`; `None` without an optimizer.
+    pub fn learning_rate(&self) -> Option<f64> {
+        self.settings().get("train.optimizer.lr").and_then(Value::as_f64)
     }
 
     /// Whether each update needs the norm over all gradients: to clip by it, or to see whether it is finite.

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::tagged::find_mut;
 
 /// The keys that name files and folders.
-pub const PATHS: [&str; 9] = [
+pub const PATHS: [&str; 10] = [
     "model.weights",
     "data.corpus",
     "data.template",
@@ -17,6 +17,7 @@ pub const PATHS: [&str; 9] = [
     "save.weights",
     "save.adapter",
     "save.state",
+    "log.folder",
 ];
 
 /// Puts the home folder in the place of a `~`. Where nobody knows it the path stays as it is.

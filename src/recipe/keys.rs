@@ -12,6 +12,7 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::log::Log;
 use super::save::Save;
 use super::sections::{Eval, Measure, TOP, Train};
 use crate::common::text;
@@ -50,7 +51,7 @@ const SECTIONS: &[&[Section]] = &[
     TuningConfig::SECTIONS,
     &[Parallel::SECTION],
     Pipeline::SECTIONS,
-    &[Eval::SECTION, Generate::SECTION, Measure::SECTION, Save::SECTION, TOP],
+    &[Eval::SECTION, Generate::SECTION, Measure::SECTION, Log::SECTION, Save::SECTION, TOP],
 ];
 
 /// A key in its section.

@@ -57,6 +57,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.train.check()?;
     cell.measure.check()?;
     tuning::saving(cell)?;
+    cell.log.as_ref().map_or(Ok(()), |log| log.folder(cell).map(drop))?;
     parallel::check(cell, &written)?;
     task::check(cell, &written)?;
     Rule::refuse_if(

@@ -118,8 +118,11 @@ impl Folders {
     }
 }
 
-/// The name with the cell's values in it.
-fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
+/// The name of a folder with the cell's values in it. `key`: the key that it is of.
+///
+/// # Errors
+/// A `{key}` that the cell does not have, or an empty name.
+pub(super) fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
     let settings = cell.settings();
     let mut parts = name.split('{');
     let mut text = parts.next().unwrap_or_default().to_string();

@@ -72,6 +72,8 @@ pub use terminal::terminal_table;
 /// The formats of each chart.
 const PICTURES: [&str; 3] = ["svg", "png", "pdf"];
 
+const HTML: &str = "report.html";
+
 /// Rows of a table in the HTML file, which a browser still sorts at once.
 const ROWS: usize = 500;
 
@@ -84,16 +86,7 @@ const ROWS: usize = 500;
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec<PathBuf>> {
-    let mut comparison = Comparison::new(recipe, rows);
-    let timelines = Timelines::read(folder, &comparison)?;
-    timelines.add_to(&mut comparison);
-    comparison.verified = Record::all(folder).map_err(|e| {
-        miette!(
-            help = "remove verify.json, and run `runner verify --save` again",
-            "cannot read what `runner verify` left in {}: {e}",
-            folder.display()
-        )
-    })?;
+    let (comparison, timelines) = compared(folder, recipe, rows)?;
     let charts = charts::draw(&comparison)?;
     let [csv, parquet] = files::written(files::table(&comparison)?)?;
     let tex = latex::tables(&content::for_latex(&comparison));
@@ -109,11 +102,41 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
     document.shorten(ROWS);
     let (html, pdf) = rayon::join(|| typeset::html(&document), || typeset::pdf(document.clone()));
     files.push(("table.tex".to_string(), tex.into_bytes()));
-    files.extend([("report.html".to_string(), html?.into_bytes()), ("report.pdf".to_string(), pdf?)]);
+    files.extend([(HTML.to_string(), html?.into_bytes()), ("report.pdf".to_string(), pdf?)]);
     let written = files.into_iter().map(|(name, bytes)| write_file(folder, &name, &bytes));
     let written = written.collect::<miette::Result<Vec<PathBuf>>>()?;
     remove_undrawn(&folder.join("charts"), &written);
     Ok(written)
+}
+
+/// Writes report.html alone, for who follows a run whose rows are not all there yet.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_html(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<()> {
+    let (comparison, timelines) = compared(folder, recipe, rows)?;
+    let mut document = content::document(&comparison, charts::draw(&comparison)?, timelines);
+    document.shorten(ROWS);
+    write_file(folder, HTML, typeset::html(&document)?.as_bytes()).map(drop)
+}
+
+/// The comparison of the rows, with what lies in their folder.
+fn compared<'r>(
+    folder: &Path,
+    recipe: &'r Recipe,
+    rows: &'r [Row],
+) -> miette::Result<(Comparison<'r>, Timelines)> {
+    let mut comparison = Comparison::new(recipe, rows);
+    let timelines = Timelines::read(folder, &comparison)?;
+    timelines.add_to(&mut comparison);
+    comparison.verified = Record::all(folder).map_err(|e| {
+        miette!(
+            help = "remove verify.json, and run `runner verify --save` again",
+            "cannot read what `runner verify` left in {}: {e}",
+            folder.display()
+        )
+    })?;
+    Ok((comparison, timelines))
 }
 
 /// The files of a chart.

@@ -52,6 +52,10 @@ fn the_same_rows_give_the_same_bytes() {
     for (name, bytes) in &first {
         assert!(!bytes.is_empty() && second[name] == *bytes, "{name} differs");
     }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write_html(folder.path(), &recipe, &rows).expect("a report");
+    let alone = std::fs::read(folder.path().join("report.html")).expect("a written file");
+    assert!(alone == first["report.html"], "the report of a run that goes on is the same");
     let html = String::from_utf8(first["report.html"].clone()).expect("UTF-8");
     for text in [
         "&lt;b>bold&lt;/b> &amp; $x^2$",

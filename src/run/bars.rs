@@ -1,4 +1,4 @@
-//! [`Bars`]: progress on a terminal, with one bar for the cells and one for the steps of the running cell. Finished cells
+//! [`Bars`]: progress on a terminal, with one line for the cells and one for the steps of the running cell. Finished cells
 //! stay above them as lines.
 
 use std::sync::Mutex;
@@ -6,64 +6,112 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::pace::{Pace, Steps, fitting};
 use super::progress::{Label, Progress, ended, measured_elsewhere, preparing};
-use crate::common::streams::tell;
-use crate::common::text::on_terminal;
+use crate::common::locked;
+use crate::common::streams::{readable, tell};
+use crate::common::terminal;
 use crate::row::{Row, Status};
 use crate::train::protocol::Advance;
+
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+/// How often the lines change: steps may be shorter than anybody can read.
+const PERIOD: Duration = Duration::from_millis(100);
 
 pub struct Bars {
     all: MultiProgress,
     cells: ProgressBar,
     steps: ProgressBar,
-    pace: Mutex<Pace>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    pace: Pace,
+    steps: Steps,
+    /// The running cell.
+    label: String,
+    shown: Option<Instant>,
 }
 
 impl Bars {
     pub fn new() -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-        let bar = |template| {
-            let style = ProgressStyle::with_template(template).expect("a constant template");
+        let (characters, width) = (if terminal::has_unicode() { "█░" } else { "#-" }, bar_width(columns()));
+        let bar = || {
+            let style = ProgressStyle::with_template(&format!("{{bar:{width}}} {{msg}}"));
+            let style = style.expect("a constant template").progress_chars(characters);
             all.add(ProgressBar::no_length().with_style(style))
         };
-        let cells = bar("{bar:30} {pos}/{len} cells  {msg}");
-        let steps = bar("{bar:30} {pos}/{len} steps  {msg}");
-        Self { all, cells, steps, pace: Mutex::default() }
+        let (cells, steps) = (bar(), bar());
+        Self { all, cells, steps, state: Mutex::default() }
     }
 
-    /// Applies `change` and shows the time left.
-    fn pace(&self, change: impl FnOnce(&mut Pace)) {
-        let Ok(mut pace) = self.pace.lock() else { return };
-        change(&mut pace);
-        let message = match pace.left(Instant::now()) {
-            Some(left) => format!("about {} left", HumanDuration(left)),
-            None => String::new(),
-        };
-        self.cells.set_message(message);
+    /// Shows the cells, the time left and the running one.
+    fn show_cells(&self, state: &State) {
+        let left = state.pace.left(Instant::now());
+        let left = left.map_or_else(String::new, |left| format!("about {} left", HumanDuration(left)));
+        let (done, all) = (self.cells.position(), self.cells.length().unwrap_or_default());
+        show(&self.cells, [format!("{done}/{all} cells"), left, state.label.clone()]);
     }
+
+    /// Changes what is known of the cells, and shows it.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = locked(&self.state);
+        change(&mut state);
+        self.show_cells(&state);
+    }
+}
+
+/// Columns of the terminal.
+fn columns() -> usize {
+    terminal::width().unwrap_or(COLUMNS)
+}
+
+/// Of a bar: most of a narrow terminal is for the words.
+fn bar_width(columns: usize) -> usize {
+    (columns / 8).clamp(4, 30)
+}
+
+/// Shows the words behind a bar that fit into the terminal.
+fn show(bar: &ProgressBar, words: impl IntoIterator<Item = String>) {
+    let columns = columns();
+    bar.set_message(readable(&fitting(words, columns.saturating_sub(bar_width(columns) + 1))));
 }
 
 impl Progress for Bars {
     fn begin(&self, cells: &[Label]) {
         self.cells.set_length(cells.len() as u64);
-        self.pace(|pace| pace.total = cells.iter().map(|cell| cell.work).sum());
+        self.change(|state| state.pace.total = cells.iter().map(|cell| cell.work).sum());
     }
 
     fn cell_started(&self, cell: &Label) {
         self.steps.reset();
         self.steps.set_length(cell.steps.unwrap_or(0) as u64);
-        self.steps.set_message(cell.to_string());
-        self.pace(|pace| pace.start(cell.work, Instant::now()));
+        self.steps.set_message("");
+        self.change(|state| {
+            (state.label, state.steps, state.shown) = (cell.to_string(), Steps::default(), None);
+            state.pace.start(cell.work, Instant::now());
+        });
     }
 
-    fn cell_advanced(&self, cell: &Label, advance: Advance) {
+    fn cell_advanced(&self, _cell: &Label, advance: Advance) {
         match advance {
-            Advance::Preparing { tuned } => self.steps.set_message(preparing(cell, tuned)),
-            Advance::Step { done, of } => {
-                self.steps.set_message(cell.to_string());
+            Advance::Preparing { tuned } => show(&self.steps, [preparing(tuned)]),
+            Advance::Step { done, of, record } => {
+                let mut state = locked(&self.state);
+                record.into_iter().for_each(|record| state.steps.add(record));
+                state.pace.share = done as f64 / of.max(1) as f64;
+                if state.shown.is_some_and(|shown| shown.elapsed() < PERIOD) && done < of {
+                    return;
+                }
+                state.shown = Some(Instant::now());
                 self.steps.set_length(of as u64);
                 self.steps.set_position(done as u64);
-                self.pace(|pace| pace.share = done as f64 / of.max(1) as f64);
+                let words = state.steps.words(of - done);
+                show(&self.steps, [format!("{done}/{of} steps")].into_iter().chain(words));
+                self.show_cells(&state);
             }
         }
     }
@@ -71,7 +119,7 @@ impl Progress for Bars {
     fn cell_ended(&self, cell: &Label, row: &Row) {
         self.notice(&ended(cell, row));
         self.cells.inc(1);
-        self.pace(|pace| pace.finish(row.status == Status::Ok, Instant::now()));
+        self.change(|state| state.pace.finish(row.status == Status::Ok, Instant::now()));
     }
 
     fn cell_measured_elsewhere(&self, cell: &Label) {
@@ -81,11 +129,11 @@ impl Progress for Bars {
 
     fn cell_not_due(&self, cell: &Label) {
         self.cells.inc(1);
-        self.pace(|pace| pace.total -= cell.work);
+        self.change(|state| state.pace.total -= cell.work);
     }
 
     fn notice(&self, text: &str) {
-        if self.all.println(on_terminal(text)).is_err() {
+        if self.all.println(readable(text)).is_err() {
             tell(text);
         }
     }
@@ -96,64 +144,12 @@ impl Progress for Bars {
     }
 }
 
-/// Estimates the time left from the operations per second of the cells so far.
-#[derive(Debug, Default)]
-struct Pace {
-    /// Operations of all cells, of the finished ones and of the running one.
-    total: f64,
-    done: f64,
-    running: f64,
-    /// The share of the running cell's work that is done.
-    share: f64,
-    /// Time of the finished cells.
-    spent: Duration,
-    started: Option<Instant>,
-}
-
-impl Pace {
-    fn start(&mut self, work: f64, now: Instant) {
-        (self.running, self.share, self.started) = (work, 0.0, Some(now));
-    }
-
-    /// A cell that did not run to its end says nothing about the pace, so it does not count.
-    fn finish(&mut self, whole: bool, now: Instant) {
-        let took = self.started.take().map(|start| now - start).unwrap_or_default();
-        if whole {
-            self.done += self.running;
-            self.spent += took;
-        } else {
-            self.total -= self.running;
-        }
-        (self.running, self.share) = (0.0, 0.0);
-    }
-
-    /// `None` until the first step of the first cell is done.
-    fn left(&self, now: Instant) -> Option<Duration> {
-        let done = self.done + self.running * self.share;
-        // Before the first step of the running cell its time would count without any work.
-        let running = self.started.filter(|_| self.share > 0.0).map(|start| now - start).unwrap_or_default();
-        let left = (self.spent + running).as_secs_f64() / done * (self.total - done).max(0.0);
-        Duration::try_from_secs_f64(left).ok().filter(|_| done > 0.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn time_left_follows_the_work_not_the_number_of_cells() {
-        let start = Instant::now();
-        let after = |seconds| start + Duration::from_secs(seconds);
-        let mut pace = Pace { total: 100.0, ..Pace::default() };
-        pace.start(10.0, start);
-        assert_eq!(pace.left(after(1)), None);
-        pace.share = 0.5;
-        assert_eq!(pace.left(after(2)), Some(Duration::from_secs(38)), "5 of 100 in 2 s");
-        pace.finish(true, after(4));
-        assert_eq!(pace.left(after(4)), Some(Duration::from_secs(36)), "10 of 100 in 4 s");
-        pace.start(40.0, after(4));
-        pace.finish(false, after(5));
-        assert_eq!(pace.left(after(5)), Some(Duration::from_secs(20)), "the failed cell's 40 are gone");
+    fn words_have_most_of_a_narrow_terminal() {
+        assert_eq!([20, 40, 80, 400].map(bar_width), [4, 5, 10, 30]);
     }
 }

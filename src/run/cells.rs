@@ -36,6 +36,8 @@ pub struct Session<'a> {
     pub locks: &'a Path,
     /// Called once for each device, while it is idle, before its first cell runs.
     pub environment: &'a dyn Fn(DeviceId) -> Environment,
+    /// Called when the row of a cell that ran is saved.
+    pub on_row: &'a dyn Fn(),
     /// Whether each cell records one more step.
     pub trace: bool,
     /// Set by Ctrl-C.
@@ -105,6 +107,7 @@ impl<'a> Run<'a> {
         self.skip_elsewhere()?;
         let todo: Vec<(usize, usize)> = self.in_turns().collect();
         self.require_files(&todo)?;
+        self.require_logs(&todo)?;
         self.notice_missing();
         self.notice_untraced();
         let labels: Vec<Label> = todo.iter().map(|turn| self.label(*turn)).collect();

@@ -50,6 +50,7 @@ fn run_of(
             }
             _ => testing::environment(),
         },
+        on_row: &|| (),
         trace: false,
         cancel,
     };

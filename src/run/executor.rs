@@ -22,6 +22,10 @@ pub enum Outcome {
         status: Status,
         reason: String,
     },
+    /// The user stopped it, and it saved its state after so many steps; it has no row.
+    Stopped {
+        step: usize,
+    },
     /// The user stopped it; it has no row.
     Cancelled,
 }

@@ -40,7 +40,8 @@ pub fn install() -> Result<&'static AtomicBool> {
                 std::process::exit(EXIT_INTERRUPTED.into());
             }
             tell(
-                "interrupted: what is finished is kept and reported; another Ctrl-C ends the program at once",
+                "interrupted: what is finished is kept and reported, and a cell with save.state saves it; another \
+                 Ctrl-C ends the program at once",
             );
         })
         .into_diagnostic()

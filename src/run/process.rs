@@ -21,7 +21,7 @@ use super::ranks::{self, Process};
 use super::threads::THREADS;
 use super::verdict;
 use crate::common::files;
-use crate::train::protocol::{Advance, Request};
+use crate::train::protocol::{Advance, Request, STOP};
 use crate::world::Meeting;
 
 /// How glibc allocates in a cell: memory that a step frees serves the next step, in pages of 2 MiB. If it went back to the
@@ -81,7 +81,7 @@ impl ProcessExecutor {
         let mut stdin = child.stdin.take().expect("piped");
         // A pipe holds more than a request, so this does not block. If the process has already ended, its end says why.
         let _ = stdin.write_all(line.as_bytes());
-        Ok(Running { child, _stdin: stdin, exit: None, _scratch: scratch })
+        Ok(Running { child, stdin, exit: None, _scratch: scratch })
     }
 
     /// `scratch`: the process's temporary folder.
@@ -126,7 +126,7 @@ pub(super) fn this_program() -> Result<PathBuf> {
 pub(super) struct Running {
     child: Child,
     /// Held open: a cell ends itself when its standard input closes.
-    _stdin: ChildStdin,
+    stdin: ChildStdin,
     exit: Option<ExitStatus>,
     /// Removed behind its end, with whole weights that it may have left between two phases of training.
     _scratch: Option<TempDir>,
@@ -154,6 +154,11 @@ impl Process for Running {
         if self.exit.is_none() {
             self.kill_group();
         }
+    }
+
+    fn stop(&mut self) {
+        // A process that does not read has ended, which shows elsewhere.
+        let _ = writeln!(self.stdin, "{STOP}");
     }
 }
 

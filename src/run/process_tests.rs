@@ -72,7 +72,10 @@ fn steps_and_result_come_through() {
         Outcome::Finished(measurement) => assert_eq!(*measurement, testing::measurement(0.5)),
         other => panic!("{other:?}"),
     }
-    assert_eq!(ran.advances, [Advance::Preparing { tuned: 3 }, Advance::Step { done: 1, of: 2 }]);
+    assert_eq!(
+        ran.advances,
+        [Advance::Preparing { tuned: 3 }, Advance::Step { done: 1, of: 2, record: None }]
+    );
 }
 
 #[test]
@@ -227,6 +230,7 @@ fn what_a_process_leaves_behind_is_killed_when_it_ends() {
         cell: testing::recipe().cells[0].to_json(),
         memory_limit: 1,
         trace: None,
+        logged: false,
         seat: Seat { rank: 0, size: 1, local: 0, meeting: Meeting::random().unwrap(), limit: 1.0 },
     };
     let mut process = shell("sleep 600 & echo $!").begin(0, &request, 1, &lines).unwrap();

@@ -1,14 +1,17 @@
 //! [`Progress`]: what the user sees while cells run, on standard error; standard output is for results.
 
 use std::io::{IsTerminal, stderr};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use itertools::Itertools;
 use rayon::prelude::*;
 
 use super::bars::Bars;
-use crate::common::Bytes;
+use super::pace::{Steps, fitting};
 use crate::common::streams::tell;
 use crate::common::text;
+use crate::common::{Bytes, locked};
 use crate::measure::{Loading, Samples};
 use crate::recipe::{Cell, Recipe, keys};
 use crate::row::Row;
@@ -50,16 +53,24 @@ pub trait Progress: Sync {
 
 /// Bars on a terminal, otherwise plain lines.
 pub fn console() -> Box<dyn Progress> {
-    if stderr().is_terminal() { Box::new(Bars::new()) } else { Box::new(Plain) }
+    if stderr().is_terminal() { Box::new(Bars::new()) } else { Box::new(Plain::default()) }
 }
 
-/// Plain lines: one when a cell starts, one when it prepares the device, and one when it ends.
-struct Plain;
+/// How often [`Plain`] says how far a cell is.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// Plain lines: one when a cell starts, one when it prepares the device, one every half a minute, and one when it ends.
+#[derive(Default)]
+struct Plain {
+    /// Of the running cell, and when it was last spoken of.
+    steps: Mutex<(Steps, Option<Instant>)>,
+}
 
 impl Progress for Plain {
     fn begin(&self, _cells: &[Label]) {}
 
     fn cell_started(&self, cell: &Label) {
+        *locked(&self.steps) = (Steps::default(), Some(Instant::now()));
         tell(&match cell.steps {
             Some(steps) => format!("{cell}: running {steps} steps"),
             None => format!("{cell}: running as many steps as follow from the data"),
@@ -67,8 +78,18 @@ impl Progress for Plain {
     }
 
     fn cell_advanced(&self, cell: &Label, advance: Advance) {
-        if advance == (Advance::Preparing { tuned: 0 }) {
-            tell(preparing(cell, 0));
+        match advance {
+            Advance::Preparing { tuned: 0 } => tell(format!("{cell}: {}", preparing(0))),
+            Advance::Preparing { .. } => {}
+            Advance::Step { done, of, record } => {
+                let (steps, told) = &mut *locked(&self.steps);
+                record.into_iter().for_each(|record| steps.add(record));
+                if told.is_some_and(|told| told.elapsed() >= PERIOD) {
+                    *told = Some(Instant::now());
+                    let words = [format!("{done} of {of} steps")].into_iter().chain(steps.words(of - done));
+                    tell(format!("{cell}: {}", fitting(words, usize::MAX)));
+                }
+            }
         }
     }
 
@@ -106,11 +127,11 @@ pub(super) fn ended(cell: &Label, row: &Row) -> String {
     }
 }
 
-pub(super) fn preparing(cell: &Label, tuned: usize) -> String {
+pub(super) fn preparing(tuned: usize) -> String {
     match tuned {
-        0 => format!("{cell}: preparing"),
-        1 => format!("{cell}: preparing, 1 matrix product tuned"),
-        _ => format!("{cell}: preparing, {tuned} matrix products tuned"),
+        0 => "preparing".into(),
+        1 => "preparing, 1 matrix product tuned".into(),
+        _ => format!("preparing, {tuned} matrix products tuned"),
     }
 }
 

@@ -9,8 +9,10 @@ use std::time::Instant;
 
 use super::child_output::{ChildOutput, Lines};
 use super::executor::{Job, Outcome};
+use super::losses::Losses;
 use super::process::{GRACE, POLL};
 use super::verdict::{self, Ending, Names};
+use crate::recipe::Folders;
 use crate::train::protocol::{Advance, Event, Request};
 use crate::world::{Meeting, Seat};
 
@@ -20,6 +22,8 @@ pub trait Process {
     fn exited(&mut self) -> Option<ExitStatus>;
     /// Kills it, unless it has ended.
     fn kill(&self);
+    /// Asks it to save its state and end. Only a cell of one rank has states, and that rank is here.
+    fn stop(&mut self) {}
 }
 
 /// Starts the process of a rank, whose output goes to the lines. The error is the outcome of the cell.
@@ -46,7 +50,8 @@ pub fn run(
         let (meeting, limit) = (meeting.clone(), job.cell.parallel.timeout);
         let seat = Seat { rank, size: ranks, local, meeting, limit };
         let trace = job.trace.map(Path::to_path_buf);
-        let request = Request { cell: job.cell.to_json(), memory_limit: job.memory_limit, trace, seat };
+        let (cell, memory_limit, logged) = (job.cell.to_json(), job.memory_limit, job.cell.log.is_some());
+        let request = Request { cell, memory_limit, trace, logged, seat };
         match begin(rank, &request, &lines) {
             Ok(process) => running.push(process),
             Err(outcome) => return outcome,
@@ -55,7 +60,20 @@ pub fn run(
     drop(lines);
     let names = Names { ranks, places };
     let (outcomes, exited) = ((0..ranks).map(|_| None).collect(), vec![None; ranks]);
-    let ranks = Ranks { running, names, output, outcomes, exited, failed: None, lost: Vec::new(), oom_kills };
+    let ranks = Ranks {
+        running,
+        names,
+        output,
+        outcomes,
+        exited,
+        failed: None,
+        lost: Vec::new(),
+        losses: Losses::of(ranks),
+        has_states: Folders::of(job.cell).is_ok_and(|folders| folders.state.is_some()),
+        done: 0,
+        is_asked_to_stop: false,
+        oom_kills,
+    };
     ranks.outcome(job, on_advance, cancel)
 }
 
@@ -72,6 +90,12 @@ struct Ranks<'a> {
     failed: Option<usize>,
     /// Which rank lost which other, and its reason.
     lost: Vec<(usize, usize, String)>,
+    losses: Losses,
+    /// Whether the cell can save its state.
+    has_states: bool,
+    /// Steps that the first rank has done.
+    done: usize,
+    is_asked_to_stop: bool,
     /// How often the system had killed a process for want of memory before these began.
     oom_kills: u64,
 }
@@ -101,6 +125,7 @@ impl Ranks<'_> {
                 // A result that is there is kept, also where its process has not ended yet.
                 match self.outcomes.iter().all(Option::is_some) {
                     true => break None,
+                    false if self.has_states && self.done > 0 => self.ask_to_stop(),
                     false => return Outcome::Cancelled,
                 }
             }
@@ -122,6 +147,13 @@ impl Ranks<'_> {
         self.verdict(job, exit)
     }
 
+    /// Asks the cell once to save its state and end; it is then waited for as any other.
+    fn ask_to_stop(&mut self) {
+        if !std::mem::replace(&mut self.is_asked_to_stop, true) {
+            self.running.iter_mut().for_each(|process| process.stop());
+        }
+    }
+
     /// Waits for the next line; true if the cell ends with it.
     ///
     /// # Errors
@@ -133,6 +165,15 @@ impl Ranks<'_> {
 
     fn note(&mut self, rank: usize, event: Event, on_advance: &mut dyn FnMut(Advance)) -> bool {
         match event {
+            Event::Advance(Advance::Step { done, of, record }) => {
+                let record = record.and_then(|record| self.losses.add(rank, record));
+                if rank == 0 {
+                    self.done = done;
+                }
+                if rank == 0 || record.is_some() {
+                    on_advance(Advance::Step { done: self.done, of, record });
+                }
+            }
             Event::Advance(advance) => on_advance(advance),
             Event::Lost { peer, reason } => {
                 self.lost.push((rank, peer, reason));

@@ -23,7 +23,7 @@ pub struct Summary {
     pub oom: usize,
     pub failed: usize,
     pub diverged: usize,
-    /// Measured cells whose weights could not be saved.
+    /// Measured cells whose weights or log could not be saved.
     pub unsaved: usize,
     pub interrupted: bool,
 }

@@ -121,7 +121,7 @@ impl<F: Fn(usize, &AtomicBool) -> Outcome + Sync> Executor for MockExecutor<F> {
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let cell = job.cell;
         self.ran.lock().unwrap().push(cell.train.batch_size);
-        on_advance(Advance::Step { done: 1, of: 1 });
+        on_advance(Advance::Step { done: 1, of: 1, record: None });
         let outcome = (self.script)(cell.train.batch_size, cancel);
         if cancel.load(Relaxed) { Outcome::Cancelled } else { outcome }
     }
@@ -151,7 +151,7 @@ impl Progress for Recorder {
     fn cell_advanced(&self, cell: &Label, advance: Advance) {
         self.note(match advance {
             Advance::Preparing { tuned } => format!("prepare {} {tuned}", cell.number),
-            Advance::Step { done, of } => format!("step {done}/{of}"),
+            Advance::Step { done, of, .. } => format!("step {done}/{of}"),
         });
     }
     fn cell_ended(&self, cell: &Label, row: &Row) {

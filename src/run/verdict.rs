@@ -38,6 +38,7 @@ pub fn of_event(event: Event) -> Option<Outcome> {
         Event::Diverged { reason } => Some(Outcome::Ended { status: Status::Diverged, reason }),
         Event::OutOfMemory { reason } => Some(Outcome::Ended { status: Status::Oom, reason }),
         Event::Failed { reason } => Some(Outcome::failed(reason)),
+        Event::Stopped { step } => Some(Outcome::Stopped { step }),
     }
 }
 

@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use super::build::Build;
 use super::outcome::{Outcome, measurement};
 use super::ranks::together;
+use super::records::Records;
 use super::saving::{State, States};
 use super::step::share;
 use super::steps::Run;
 use super::training::Training;
+use super::watch::Watch;
 use crate::common::DeviceId;
 use crate::common::refusal::refuse;
 use crate::device::MemoryLimit;
@@ -28,24 +31,17 @@ use crate::world::{Traffic, World};
 const MOST_NOTED: usize = 1 << 20;
 
 /// Runs a rank's part of the warm-up and the measured steps of a cell, within `memory_limit` bytes of device memory.
-/// [`Meter::prepare`] calls `on_tuned`. `on_step(done, of)` is called after each step. With `trace` one more step is
-/// recorded, and the first rank writes it there as a Chrome trace.
+/// [`Meter::prepare`] calls the watch's `on_tuned`. With a `trace` one more step is recorded, and the first rank writes it
+/// there as a Chrome trace.
 ///
 /// # Errors
 /// Says why the steps ended early.
-pub fn train(
-    cell: &Cell,
-    world: &World,
-    memory_limit: u64,
-    trace: Option<&Path>,
-    on_tuned: fn(usize),
-    on_step: &mut dyn FnMut(usize, usize),
-) -> Result<Measurement, Stop> {
+pub fn train(cell: &Cell, world: &World, memory_limit: u64, watch: Watch<'_>) -> Result<Measurement, Stop> {
     let run = match cell.model {
         Model::Swiglu(_) => run::<SwigluStack>,
         Model::Language(_) => run::<Decoder>,
     };
-    let outcome = run((cell, world), memory_limit, trace, on_tuned, on_step)?;
+    let outcome = run((cell, world), memory_limit, watch)?;
     let measurement = measurement(&cell.within(memory_limit), outcome);
     match measurement.not_finite() {
         None => Ok(measurement),
@@ -53,12 +49,20 @@ pub fn train(
     }
 }
 
+/// Trains a cell in one process, without a limit, with nobody to follow it. `trace`, `logged`: as in [`Watch`].
+///
+/// # Errors
+/// As [`train`].
+pub fn train_alone(cell: &Cell, trace: Option<&Path>, logged: bool) -> Result<Measurement, Stop> {
+    let stop = AtomicBool::new(false);
+    let watch = Watch { trace, logged, on_tuned: |_| (), on_step: &mut |_| (), stop: &stop };
+    train(cell, &World::alone(), u64::MAX, watch)
+}
+
 fn run<N: Build>(
     (cell, world): (&Cell, &World),
     memory_limit: u64,
-    trace: Option<&Path>,
-    on_tuned: fn(usize),
-    on_step: &mut dyn FnMut(usize, usize),
+    mut watch: Watch<'_>,
 ) -> Result<Outcome, Stop> {
     let (id, placed) = (cell.device_id(), cell.within(memory_limit).of_micro_batches());
     // Before memory is counted: the corpus does not count as the cell's.
@@ -86,8 +90,8 @@ fn run<N: Build>(
     feed.reserve(noted);
     meter.reserve(noted);
     let mut training = Training::<N>::among(&start, &groups, feed, total);
-    on_step(0, total);
-    training.prepare(&mut *meter, on_tuned);
+    watch.step(0, total, None);
+    training.prepare(&mut *meter, watch.on_tuned);
     let limit = early.unwrap_or_else(limit);
     training.make_states();
     let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
@@ -96,7 +100,8 @@ fn run<N: Build>(
         world,
         training,
         meter,
-        on_step,
+        records: Records::new(cell, &groups, watch.logged, apart),
+        watch: watch.borrowed(),
         done: 0,
         steps,
         apart,
@@ -110,7 +115,7 @@ fn run<N: Build>(
     drop(limit);
     save_trained(&mut run, &folders, &groups);
     let loading = sampled.then(|| run.loading(run_seconds));
-    finished(run, (&placed, &groups), trace, run_seconds, loading)
+    finished(run, (&placed, &groups), run_seconds, loading)
 }
 
 /// Takes the steps that are left after `state`; the seconds of all. `apart`: the warm-up trains a network of its own.
@@ -149,11 +154,10 @@ fn limit_memory(cell: &Cell, bytes: u64) -> MemoryLimit {
 fn finished<N: Build>(
     run: Run<'_, N>,
     (placed, groups): (&Cell, &Groups),
-    trace: Option<&Path>,
     run_seconds: f64,
     loading: Option<(Loading, f64)>,
 ) -> Result<Outcome, Stop> {
-    let Run { cell, world, mut training, meter, apart, resumed, unsaved, traffic, .. } = run;
+    let Run { cell, world, mut training, meter, watch, apart, resumed, unsaved, traffic, .. } = run;
     // Losses show the effect of updates; without updates only this norm shows what backward has computed.
     let proves = cell.train.mode.trains() && cell.train.optimizer.rule().is_none();
     let gradient_norm = if proves { training.gradient_norm() } else { None };
@@ -163,7 +167,7 @@ fn finished<N: Build>(
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
     let moved = cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.features());
-    let crossings = recorded(cell, world, &mut training, trace);
+    let crossings = recorded(cell, world, &mut training, watch.trace);
     let feature_distance = moved.map(|features| training.feature_distance(placed, &features));
     let results = training.into_results();
     Ok(Outcome {

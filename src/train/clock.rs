@@ -30,6 +30,11 @@ impl<'a> Clock<'a> {
         self.since = Some(Instant::now());
     }
 
+    /// Seconds up to now, without waiting for the device.
+    pub fn now(&self) -> f64 {
+        self.seconds + self.since.map_or(0.0, |since| since.elapsed().as_secs_f64())
+    }
+
     pub fn stop(&mut self) {
         self.wait();
         self.seconds += self.since.take().map_or(0.0, |since| since.elapsed().as_secs_f64());

@@ -2,12 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::*;
-use crate::measure::Measurement;
+use crate::measure::{Measurement, Stop};
 use crate::params::weights::Weights;
 use crate::recipe::{Recipe, Source};
-use crate::train::train;
+use crate::train::protocol::{Advance, StepRecord};
+use crate::train::{Watch, train};
 use crate::world::World;
 
 const GPT2: &str = "kind = \"gpt2\"\nvocab_size = 300\nhidden_size = 8\nnum_hidden_layers = 3\n\
@@ -33,13 +35,14 @@ fn cell(out: &Path, model: &str, train: &str, more: &str) -> Cell {
 
 /// Runs the cell; with `kill` it ends there, when so many steps are done.
 fn run(cell: &Cell, kill: Option<usize>) -> Option<Measurement> {
-    let mut on_step = |done, _| {
-        if Some(done) == kill {
+    let mut on_step = |advance| {
+        if matches!(advance, Advance::Step { done, .. } if Some(done) == kill) {
             panic_any("killed");
         }
     };
-    let ended =
-        catch_unwind(AssertUnwindSafe(|| train(cell, &World::alone(), u64::MAX, None, |_| (), &mut on_step)));
+    let stop = AtomicBool::new(false);
+    let watch = Watch { trace: None, logged: false, on_tuned: |_| (), on_step: &mut on_step, stop: &stop };
+    let ended = catch_unwind(AssertUnwindSafe(|| train(cell, &World::alone(), u64::MAX, watch)));
     ended.ok().map(|measurement| measurement.expect("it trains"))
 }
 
@@ -227,4 +230,39 @@ fn saved_weights_are_read_back() {
         }
         assert!(saved.join("tokenizer.json").exists());
     }
+}
+
+/// What is reported of each step has the losses of the row; neither a log nor an interruption changes them.
+#[test]
+fn a_cell_that_is_asked_to_stop_saves_its_state_and_goes_on_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let schedule = "schedule = { kind = \"cosine\", warmup_steps = 2 }\nclip_norm = 0.5\n";
+    let cell = |name: &str| cell(&folder.path().join(name), GPT2, &format!("{ADAMW}{schedule}"), "");
+    let mut records: Vec<StepRecord> = Vec::new();
+    let mut run = |cell: &Cell, logged: bool, last: usize| {
+        let stop = AtomicBool::new(false);
+        let on_step = &mut |advance| {
+            let Advance::Step { done, record, .. } = advance else { return };
+            stop.store(done == last, Relaxed);
+            records.extend(record.filter(|_| logged));
+        };
+        let watch = Watch { trace: None, logged, on_tuned: |_| (), on_step, stop: &stop };
+        train(cell, &World::alone(), u64::MAX, watch)
+    };
+    let whole = run(&cell("whole"), false, usize::MAX).expect("it ends");
+    let parts = cell("parts");
+    assert_eq!(run(&parts, true, 3).err(), Some(Stop::Asked { step: 3 }));
+    let resumed = run(&parts, true, usize::MAX).expect("it ends");
+    assert_eq!((&resumed.loss, &resumed.resumed), (&whole.loss, &vec![3]));
+    assert_eq!(records.iter().map(|record| record.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(records.iter().map(|record| record.loss).collect::<Vec<_>>(), whole.loss);
+    assert_eq!([records[0].learning_rate, records[1].learning_rate], [Some(0.005), Some(0.01)]);
+    assert_eq!(
+        records.iter().map(|record| record.seconds.is_some()).collect::<Vec<_>>()[..3],
+        [false, false, true]
+    );
+    assert!(
+        records.iter().all(|record| record.tokens == 32 && record.gradient_norm > Some(0.5)),
+        "{records:?}"
+    );
 }

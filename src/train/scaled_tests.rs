@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::{change, train};
+use super::{change, train_alone};
 use crate::measure::Measurement;
 use crate::params::save::WEIGHTS;
 use crate::recipe::{Cell, Recipe, Source};
-use crate::world::World;
 
 /// 1024, and 2^40 after each step that was not skipped, which every gradient overflows at.
 const SKIPS_EVERY_OTHER: &str = "{ kind = \"dynamic\", init_scale = 1024, growth_interval = 1, \
@@ -39,7 +38,7 @@ fn cell(out: &Path, train: &str, precision: &str, offload: &str) -> Cell {
 fn trained(train_keys: &str, precision: &str, offload: &str) -> (Measurement, Vec<u8>) {
     let out = tempfile::tempdir().unwrap();
     let cell = cell(out.path(), train_keys, precision, offload);
-    let measurement = train(&cell, &World::alone(), u64::MAX, None, |_| (), &mut |_, _| ());
+    let measurement = train_alone(&cell, None, false);
     let weights = fs::read(out.path().join("model").join(WEIGHTS)).expect("the weights were written");
     (measurement.expect("it trains"), weights)
 }

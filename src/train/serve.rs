@@ -4,12 +4,13 @@ use std::any::Any;
 use std::io::{self, BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::protocol::{Advance, Event, Request};
-use super::train;
+use super::protocol::{Advance, Event, Request, STOP};
+use super::{Watch, train};
 use crate::common::refusal::{Refusal, message};
 use crate::common::streams::tell;
 use crate::common::{DeviceId, files};
@@ -17,6 +18,9 @@ use crate::device::{self, Target};
 use crate::measure::{Stop, process};
 use crate::recipe::Cell;
 use crate::world::{Failure, World};
+
+/// Whether the runner has asked the cell to save its state and end.
+static ASKED_TO_STOP: AtomicBool = AtomicBool::new(false);
 
 /// As the main thread of a Linux program has.
 const STACK_BYTES: usize = 8 << 20;
@@ -32,14 +36,14 @@ pub fn serve() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    end_with_the_runner();
+    obey_the_runner();
     // The pool's threads also run the cell, so they get a main thread's stack.
     let pool =
         rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES).build().expect("the system has threads");
     // The cell runs on a thread of the pool over which operators on a CPU divide their work, and takes its part of it. A
     // thread outside of the pool would have to be woken after every operator, which takes some 20 µs.
     let event = pool.install(|| answer(&request));
-    let ended_well = matches!(event, Event::Done { .. } | Event::Diverged { .. });
+    let ended_well = matches!(event, Event::Done { .. } | Event::Diverged { .. } | Event::Stopped { .. });
     send(&event);
     if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -73,9 +77,9 @@ fn work(request: &Request) -> Event {
     let first = request.seat.rank == 0;
     let on_tuned: fn(usize) =
         if first { |tuned| send(&Event::Advance(Advance::Preparing { tuned })) } else { |_| () };
-    let mut on_step = |done, of| {
-        if first {
-            send(&Event::Advance(Advance::Step { done, of }));
+    let mut on_step = |advance| {
+        if first || matches!(advance, Advance::Step { record: Some(_), .. }) {
+            send(&Event::Advance(advance));
         }
     };
     let mut world = World::join(&request.seat).unwrap_or_else(|failure| failure.end());
@@ -83,10 +87,18 @@ fn work(request: &Request) -> Event {
         let messages = cell.parallel.pipeline.is_some();
         world.connect(ordinal, messages, lost).unwrap_or_else(|failure| failure.end());
     }
-    match train(&cell, &world, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step) {
+    let watch = Watch {
+        trace: request.trace.as_deref(),
+        logged: request.logged,
+        on_tuned,
+        on_step: &mut on_step,
+        stop: &ASKED_TO_STOP,
+    };
+    match train(&cell, &world, request.memory_limit, watch) {
         Ok(measurement) => Event::Done { measurement: Box::new(measurement) },
         Err(Stop::Diverged { reason }) => Event::Diverged { reason },
         Err(Stop::OutOfMemory { reason }) => Event::OutOfMemory { reason },
+        Err(Stop::Asked { step }) => Event::Stopped { step },
     }
 }
 
@@ -129,12 +141,15 @@ fn send(event: &Event) {
     }
 }
 
-/// Ends this process when standard input closes: the runner is gone. By a signal, since the handlers of a usual exit could
-/// wait for a device that never ends.
-fn end_with_the_runner() {
+/// Follows standard input. When it closes, the runner is gone, and this process ends: by a signal, since the handlers of a
+/// usual exit could wait for a device that never ends.
+fn obey_the_runner() {
     std::thread::spawn(|| {
-        let mut rest = String::new();
-        while matches!(io::stdin().lock().read_line(&mut rest), Ok(n) if n > 0) {}
+        let mut line = String::new();
+        while matches!(io::stdin().lock().read_line(&mut line), Ok(n) if n > 0) {
+            ASKED_TO_STOP.fetch_or(line.trim() == STOP, Relaxed);
+            line.clear();
+        }
         // Whoever would have removed it is gone.
         files::remove_scratch();
         let _ = kill(Pid::this(), Signal::SIGKILL);

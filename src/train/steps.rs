@@ -6,9 +6,11 @@ use burn::tensor::Tensor;
 
 use super::build::Build;
 use super::clock::Clock;
+use super::records::{Ended, Records};
 use super::saving::{BUILD, Progress, State, States, unwritten};
 use super::step::PhaseEnd;
 use super::training::{Shares, Training};
+use super::watch::Watch;
 use crate::common::files::write_folder;
 use crate::common::refusal::refuse;
 use crate::measure::{Load, Loading, Meter, Stop};
@@ -23,7 +25,8 @@ pub(super) struct Run<'r, N: Build> {
     pub world: &'r World,
     pub training: Training<'r, N>,
     pub meter: Box<dyn Meter>,
-    pub on_step: &'r mut dyn FnMut(usize, usize),
+    pub watch: Watch<'r>,
+    pub records: Records,
     /// Steps so far, warm-up included.
     pub done: usize,
     /// Measured steps.
@@ -45,6 +48,7 @@ impl<'r, N: Build> Run<'r, N> {
     pub fn warm_up_apart(&mut self, updates: usize) -> Result<(), Stop> {
         for _ in 0..self.cell.measure.warmup {
             self.step(false)?;
+            self.watch.step(self.done, self.total(), None);
         }
         self.training.begin(updates);
         self.training.make_states();
@@ -87,8 +91,15 @@ impl<'r, N: Build> Run<'r, N> {
 
     /// Writes the state, if the cell has states. `run_seconds`: of the measured steps so far.
     fn save_state(&mut self, run_seconds: f64) -> Result<(), Stop> {
-        let Some(states) = &self.states else { return Ok(()) };
+        if self.states.is_none() {
+            return Ok(());
+        }
         let measured = self.meter.so_far()?;
+        if self.records.is_waiting() {
+            // A run that goes on from this state reports the steps behind it.
+            self.tell();
+        }
+        let Some(states) = &self.states else { return Ok(()) };
         let progress = Progress {
             cell: states.cell.clone(),
             build: BUILD.into(),
@@ -115,11 +126,17 @@ impl<'r, N: Build> Run<'r, N> {
         let mut clock = Clock::new(&device);
         clock.seconds = earlier;
         let (start, warmup) = (self.done, self.cell.measure.warmup);
-        for step in start..warmup + self.steps {
+        for step in start..self.total() {
             if step == start.max(warmup) {
                 clock.start();
                 self.traffic = self.world.traffic();
             }
+            // Before the first step there is nothing new to save.
+            if step > start && self.states.is_some() && self.watch.is_asked_to_stop() {
+                self.aside(&mut clock, Self::save_state)?;
+                return Err(Stop::Asked { step: step - self.apart });
+            }
+            let begun = clock.now();
             self.training.load();
             // Each of these waits for the device twice, so a step that needs none of them does not call `aside`.
             if self.training.enters_phase() {
@@ -135,7 +152,11 @@ impl<'r, N: Build> Run<'r, N> {
             if self.training.evaluation_is_due(step == self.apart) {
                 self.aside(&mut clock, |run, _| run.training.evaluate())?;
             }
+            let rate = self.training.rate();
             self.step(step >= warmup)?;
+            let seconds = (step >= warmup).then(|| clock.now() - begun);
+            self.records.note(&Ended { step, rate, seconds, tokens: self.tokens(step) });
+            self.tell();
             let every = self.states.as_ref().map(|states| states.every);
             if every.is_some_and(|every| (step + 1 - self.apart).is_multiple_of(every)) {
                 self.aside(&mut clock, Self::save_state)?;
@@ -143,6 +164,11 @@ impl<'r, N: Build> Run<'r, N> {
         }
         clock.stop();
         self.traffic = self.world.traffic() - self.traffic;
+        if self.records.is_waiting() {
+            // A GPU's meter may still wait for the last step.
+            self.meter.so_far()?;
+            self.tell();
+        }
         if let Some(scaler) = &self.cell.precision.scaler {
             // A GPU's meter may still wait for the last step.
             let noted = self.meter.so_far()?.noted;
@@ -179,7 +205,7 @@ impl<'r, N: Build> Run<'r, N> {
 
     /// Takes one step, which the meter follows.
     fn step(&mut self, measured: bool) -> Result<(), Stop> {
-        let Self { training, meter, .. } = self;
+        let Self { training, meter, watch, .. } = self;
         meter.begin(measured);
         let end = &mut |ending: PhaseEnd, loss: Option<Tensor<1>>| {
             match ending {
@@ -190,20 +216,44 @@ impl<'r, N: Build> Run<'r, N> {
                 meter.loss(loss);
             }
         };
+        let scale = watch.logged.then(|| training.scale()).flatten();
         let report = training.step(end, None);
         training.note_host_update(measured);
-        report.into_iter().for_each(|numbers| meter.note(numbers));
+        let squares = watch.logged.then(|| training.squares()).flatten();
+        let numbers = report.into_iter().chain(squares).chain(scale);
+        if let Some(numbers) = numbers.reduce(|a, b| Tensor::cat(vec![a, b], 0)) {
+            meter.note(numbers);
+        }
         meter.pause();
         let stop = meter.stop().or_else(|| {
-            let reason = collapse(self.cell.precision.scaler.as_ref()?, meter.noted(), false)?;
+            let reason = collapse(self.cell.precision.scaler.as_ref()?, &meter.known().noted, false)?;
             Some(Stop::Diverged { reason })
         });
         if let Some(stop) = stop {
             return Err(stop);
         }
         self.done += 1;
-        (self.on_step)(self.done, self.cell.measure.warmup + self.steps);
         Ok(())
+    }
+
+    /// All steps, warm-up included.
+    fn total(&self) -> usize {
+        self.cell.measure.warmup + self.steps
+    }
+
+    /// Tokens of a step, without padding.
+    fn tokens(&self, step: usize) -> u64 {
+        let load = step.checked_sub(self.apart).and_then(|place| self.training.feed().loads().get(place));
+        match load.filter(|_| self.cell.data.sampler().sampler.keeps_samples()) {
+            Some(load) => load.counts.tokens,
+            None => self.cell.train.tokens_of_a_step() as u64,
+        }
+    }
+
+    /// Reports that a step is done, and the newest step whose loss is known.
+    fn tell(&mut self) {
+        let record = self.records.take(self.meter.known());
+        self.watch.step(self.done, self.total(), record);
     }
 
     /// The loading of the measured steps, and the sum of the squared lengths of their samples.

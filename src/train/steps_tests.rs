@@ -2,8 +2,7 @@
 
 use super::super::clock::WAITS;
 use crate::recipe::{Recipe, Source};
-use crate::train::train;
-use crate::world::World;
+use crate::train::train_alone;
 
 /// Waits of a cell with so many measured steps.
 fn waits(steps: usize, more: &str) -> usize {
@@ -14,9 +13,14 @@ fn waits(steps: usize, more: &str) -> usize {
          [measure]\nwarmup = 2\nsteps = {steps}\n{more}"
     );
     let cell = Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a recipe").cells.remove(0);
-    WAITS.set(0);
-    train(&cell, &World::alone(), u64::MAX, None, |_| (), &mut |_, _| ()).expect("it trains");
-    WAITS.get()
+    let waits = |logged| {
+        WAITS.set(0);
+        train_alone(&cell, None, logged).expect("it trains");
+        WAITS.get()
+    };
+    let [plain, logged] = [false, true].map(waits);
+    assert_eq!(plain, logged, "a log waits for nothing");
+    plain
 }
 
 /// Otherwise the host could not run ahead of the device, and times would contain its launches.

@@ -201,6 +201,21 @@ impl<'a, N: Build> Training<'a, N> {
         (self.cell.train.mode.schedule().actions)(self.batches.len())
     }
 
+    /// What the schedule makes of the next update's learning rate, as a factor.
+    pub fn rate(&self) -> f64 {
+        self.current().rate()
+    }
+
+    /// As [`Step::scale`].
+    pub fn scale(&self) -> Option<Tensor<1>> {
+        self.current().scale()
+    }
+
+    /// As [`Step::squares`].
+    pub fn squares(&self) -> Option<Tensor<1>> {
+        self.current().squares()
+    }
+
     /// The norm over all gradients of one more step; `None` if it is not finite.
     pub fn gradient_norm(&mut self) -> Option<f64> {
         let actions = self.actions();

@@ -15,7 +15,7 @@ use runner::ops::mean_square::mean_square;
 use runner::ops::norm::norm;
 use runner::ops::{Level, Operator};
 use runner::recipe::{Recipe, Source};
-use runner::train::train;
+use runner::train::train_alone;
 
 use crate::{lacks, on_gpu};
 
@@ -95,9 +95,7 @@ fn a_step_of_a_language_model_by_operator() {
         let temporary = tempfile::tempdir().expect("a temporary folder");
         let folder = std::env::var_os("RUNNER_TRACED").map_or(temporary.path().into(), PathBuf::from);
         let path = folder.join("trace.json.gz");
-        let measured =
-            train(&cell, &runner::world::World::alone(), u64::MAX, Some(&path), |_| {}, &mut |_, _| {})
-                .expect("it trains");
+        let measured = train_alone(&cell, Some(&path), false).expect("it trains");
         let file = std::fs::read(path).expect("a trace");
         let profile = Profile::new(&read_chrome_trace(&file).expect("a whole one")).expect("a step");
         for part in &profile.parts {

@@ -217,8 +217,8 @@ impl Meter for CudaMeter {
         }
     }
 
-    fn noted(&self) -> &[Vec<f32>] {
-        &self.result.noted
+    fn known(&self) -> &Measured {
+        &self.result
     }
 
     /// Looks at the loss of the step before: the device has computed it long ago, and has this step to work

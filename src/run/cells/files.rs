@@ -1,4 +1,5 @@
-//! Files that cells read and that are not there, found before the first cell runs.
+//! Files that cells read and that are not there, and folders of logs that cannot be written to, found before the first
+//! cell runs.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,9 @@ use miette::{Result, miette};
 
 use super::Run;
 use crate::common::text::counted;
+use crate::recipe::Cell;
 use crate::row::contents::missing;
+use crate::run::log;
 
 impl Run<'_> {
     /// Says which of the cells that are to run lack files.
@@ -37,4 +40,29 @@ impl Run<'_> {
             "nothing was measured: every cell that is left reads what is not there: {files}"
         ))
     }
+
+    /// Makes the folders of the logs.
+    ///
+    /// # Errors
+    /// When one cannot be written to.
+    pub(super) fn require_logs(&self, todo: &[(usize, usize)]) -> Result<()> {
+        let cells = todo.iter().map(|(position, _)| &self.session.recipe.cells[*position]);
+        let folders = cells.filter_map(|cell| log_folder(cell, "")).unique();
+        folders.into_iter().try_for_each(|folder| {
+            log::prove(&folder).map_err(|e| {
+                miette!(
+                    help = "make the folder writable, move what is in its way, free some space, or name another \
+                            folder in log.folder",
+                    "nothing was measured: the log cannot be written to {}: {e}",
+                    folder.display()
+                )
+            })
+        })
+    }
+}
+
+/// The folder for the log of the row with this [`name`](crate::row::name); `None` of a cell without a log.
+pub(super) fn log_folder(cell: &Cell, name: &str) -> Option<PathBuf> {
+    let folder = cell.log.as_ref()?.folder(cell).expect("checked with the cell");
+    Some(folder.join(name))
 }

@@ -1,17 +1,22 @@
 //! Measures one process of a cell on a device that is this run's.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use miette::{Result, miette};
 
+use super::files::log_folder;
 use super::{Run, Session, TurnEnd};
 use crate::common::{DeviceId, text};
 use crate::measure::Measurement;
 use crate::recipe::Cell;
-use crate::row::{Environment, Inputs, Row, Status};
+use crate::row::{self, Environment, Inputs, Row, Status};
 use crate::run::environment::now;
 use crate::run::executor::{Job, Outcome, memory_limit};
+use crate::run::log::StepLog;
 use crate::run::options::is_enough;
+use crate::run::progress::Label;
+use crate::train::protocol::Advance;
 use crate::train::remove_states;
 
 /// How a process ended.
@@ -50,20 +55,12 @@ impl Run<'_> {
         let limit = memory_limit(placed, &fullest);
         let trace = (trace && process == 0).then(|| store.new_trace_path(&key));
         let job = Job { cell: placed, memory_limit: limit, timeout, trace: trace.as_deref() };
-        let start = Instant::now();
-        let outcome =
-            executor.run(job, &mut |advance| progress.cell_advanced(&label, advance), self.session.cancel);
-        let seconds = start.elapsed().as_secs_f64();
-        let ended = match outcome {
-            Outcome::Finished(measurement) => {
-                Ended { status: Status::Ok, reason: String::new(), measurement: Some(*measurement), seconds }
-            }
-            Outcome::Ended { status, reason } => Ended { status, reason, measurement: None, seconds },
-            Outcome::Cancelled => {
-                store.drop_new_trace(&key);
-                return Ok(TurnEnd::Cancelled);
-            }
+        let Some(ended) = self.run_process(job, &label, log_folder(cell, &row::name(&key, process + 1)))
+        else {
+            store.drop_new_trace(&key);
+            return Ok(TurnEnd::Cancelled);
         };
+        let seconds = ended.seconds;
         let row = Row { repeat: process + 1, ..ended.row(cell, limit, environment, inputs) };
         self.save(position, &row)?;
         // A cell that could not save its weights can go on from its last state to save them.
@@ -72,6 +69,7 @@ impl Run<'_> {
             progress.notice(&format!("the state of a finished cell cannot be removed: {e}"));
         }
         progress.cell_ended(&label, &row);
+        (self.session.on_row)();
         if cell.processes() > 1 && row.status == Status::Ok && process == 0 && is_enough(cell, &row) {
             progress.notice(&format!(
                 "cell {} has one process, because that took {}; --set measure.repeats={} measures it again",
@@ -82,6 +80,40 @@ impl Run<'_> {
         }
         self.rows[position][process] = Some(row);
         Ok(TurnEnd::Ran { well })
+    }
+
+    /// Runs a process, with its steps logged to a folder if there is one; `None` if the user stopped it.
+    fn run_process(&self, job: Job, label: &Label, log: Option<PathBuf>) -> Option<Ended> {
+        let Session { executor, progress, cancel, .. } = *self.session;
+        let mut log = log.map(StepLog::new);
+        let start = Instant::now();
+        let mut on_advance = |advance| {
+            if let (Some(log), Advance::Step { record: Some(record), .. }) = (&mut log, &advance) {
+                log.add(record);
+            }
+            progress.cell_advanced(label, advance);
+        };
+        let outcome = executor.run(job, &mut on_advance, cancel);
+        let seconds = start.elapsed().as_secs_f64();
+        let unlogged = log.and_then(StepLog::end);
+        match outcome {
+            Outcome::Finished(mut measurement) => {
+                measurement.unsaved.extend(unlogged);
+                let measurement = Some(*measurement);
+                Some(Ended { status: Status::Ok, reason: String::new(), measurement, seconds })
+            }
+            Outcome::Ended { status, reason } => {
+                unlogged.iter().for_each(|why| progress.notice(&format!("{label}: {why}")));
+                Some(Ended { status, reason, measurement: None, seconds })
+            }
+            Outcome::Stopped { step } => {
+                progress.notice(&format!(
+                    "{label}: its state after step {step} is saved; another run goes on from it"
+                ));
+                None
+            }
+            Outcome::Cancelled => None,
+        }
     }
 }
 

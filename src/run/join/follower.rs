@@ -133,7 +133,7 @@ impl Following<'_> {
         let trace = start.trace.then(PathBuf::new);
         let (size, limit) = (cell.parallel.ranks(), cell.parallel.timeout);
         let seat = Seat { rank, size, local, meeting: self.launched.meeting(&start.meeting), limit };
-        Ok(Request { cell: cell.to_json(), memory_limit, trace, seat })
+        Ok(Request { cell: cell.to_json(), memory_limit, trace, logged: start.logged, seat })
     }
 
     /// Runs the process of this rank for one cell.
@@ -152,7 +152,9 @@ impl Following<'_> {
                 self.report(&Report::Ended(0));
                 return Ok(Served::Ended);
             }
-            Err(Outcome::Finished(_) | Outcome::Cancelled) => unreachable!("it has not started"),
+            Err(Outcome::Finished(_) | Outcome::Stopped { .. } | Outcome::Cancelled) => {
+                unreachable!("it has not started")
+            }
         };
         // When its end was noticed. Another process may keep its pipes open: they are not waited for any longer.
         let mut exited: Option<Instant> = None;

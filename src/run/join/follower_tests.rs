@@ -29,7 +29,7 @@ fn a_follower_runs_no_cells_but_its_own() {
         let mut reports = messages(stream);
         let mut ran = |cell: &Value, memory_limit: u64| -> Option<String> {
             let cell = fingerprint(cell);
-            let start = Start { cell, memory_limit, trace: true, meeting: "cell 1".into() };
+            let start = Start { cell, memory_limit, trace: true, logged: false, meeting: "cell 1".into() };
             sender.send(&Order::Start(start)).unwrap();
             let ended = reports.by_ref().take_while(|report| !matches!(report, Report::Ended(_)));
             let lines: Vec<_> = ended.collect();

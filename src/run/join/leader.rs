@@ -175,6 +175,7 @@ impl Executor for Leader {
                         cell: fingerprint(&request.cell),
                         memory_limit: request.memory_limit,
                         trace: request.trace.is_some(),
+                        logged: request.logged,
                         meeting: purpose.clone(),
                     };
                     Box::new(Follower::begin(follower, start, lines)?)

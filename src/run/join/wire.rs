@@ -38,6 +38,8 @@ pub struct Start {
     pub memory_limit: u64,
     /// Whether one more step is recorded.
     pub trace: bool,
+    /// Whether the cell is logged.
+    pub logged: bool,
     /// Which of the start's meetings its ranks come to.
     pub meeting: String,
 }

@@ -11,12 +11,16 @@ use crate::recipe::Clip;
 use crate::train::build::Build;
 
 impl<N: Build> Step<'_, N> {
+    /// What the schedule makes of the next update's learning rate, as a factor.
+    pub fn rate(&self) -> f64 {
+        self.train.schedule.factor(self.updates + 1, self.total_updates)
+    }
+
     /// The size of the next update without clipping.
     fn unclipped(&self) -> StepSize {
-        let rate = self.train.schedule.factor(self.updates + 1, self.total_updates);
         // The seed of a micro-batch that no step has.
         let seed = of_micro_batch(self.seed, self.updates, usize::MAX);
-        StepSize { rate, seed, ..StepSize::FULL }
+        StepSize { rate: self.rate(), seed, ..StepSize::FULL }
     }
 
     /// The size with clipping; `None` if it depends on the norm of this step's gradients, as does whether a scaler skips the
@@ -40,6 +44,11 @@ impl<N: Build> Step<'_, N> {
         if let Some(size) = self.known_size() {
             self.stage.residence.update_on_arrival(&size);
         }
+    }
+
+    /// Σ g² over all gradients of the last step, multiplied by its scale, [1] in fp32; `None` where no update needs it.
+    pub fn squares(&self) -> Option<Tensor<1>> {
+        self.wants_norm().then(|| self.squares.clone())
     }
 
     /// Whether an update needs the norm over all gradients first, or it is asked for.

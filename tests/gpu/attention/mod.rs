@@ -12,7 +12,7 @@ use runner::device::Feature;
 use runner::ops::Ops;
 use runner::ops::attention::{Buckets, Grain, Heads, Mask, Packing, Scores, Way, path};
 use runner::recipe::{Recipe, Source};
-use runner::train::train;
+use runner::train::train_alone;
 
 use crate::{lacks, on_gpu};
 use definition::{by_definition, compare, mask, results, starts};
@@ -134,8 +134,7 @@ fn fused_attention_in_training() {
         let mut blocks_of = BTreeMap::new();
         for cell in cells.iter().rev() {
             let sampler = cell.settings()["data.sampler"].to_string();
-            let result = train(cell, &runner::world::World::alone(), u64::MAX, None, |_| (), &mut |_, _| ())
-                .unwrap_or_else(|_| panic!("{sampler} ends"));
+            let result = train_alone(cell, None, false).unwrap_or_else(|_| panic!("{sampler} ends"));
             let path = &result.paths["attention"];
             if !cell.ops.fused_attention {
                 checks.verdict(&sampler, path.starts_with("blocks of queries"), path);
