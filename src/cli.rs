@@ -16,7 +16,7 @@ use crate::commands::verify::VerifyArgs;
 use crate::common::Compute;
 use crate::run::Keep;
 
-/// Answers which way of training a large language model in little memory is worth its price.
+/// Measures which way of training a large language model in little memory is worth its price, and trains it
 #[derive(Debug, Parser)]
 #[command(name = "runner", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -44,9 +44,9 @@ impl Command {
 pub enum Command {
     /// Write a first recipe for this machine, with comments, and a text to train on
     Init(InitArgs),
-    /// Run what is missing of a recipe, then write its tables, charts and report
+    /// Measure the cells of a recipe that have no row yet, then write tables, charts and report
     Run(RunArgs),
-    /// Run a recipe as one of several processes that torchrun, srun or mpirun has started: the ranks of its cells
+    /// Do the same as one of the processes that torchrun, srun or mpirun has started: each is a rank of every cell
     Join(RunArgs),
     /// Print every cell with its estimated memory and whether it fits
     Plan {
@@ -55,10 +55,9 @@ pub enum Command {
         #[command(flatten)]
         checked: CheckArgs,
     },
-    /// Print what the cells train on, without training: files, samples, lengths, what is left out, and the first samples with
-    /// what is learned of them
+    /// Print what a recipe trains on: files, lengths, what is left out, and the first samples with what is learned
     Data(DataArgs),
-    /// Print where the memory of each cell goes: formula and bytes of every part, and what was measured
+    /// Print where the memory of each cell goes: the formula and bytes of every part, and what was measured
     Memory(MemoryArgs),
     /// Print the fastest ways to train a recipe within so much memory, why others do not fit, and what runs the best; with --for
     /// a card by the rates of its data sheet, and for another device without times, those with the least work
@@ -76,15 +75,20 @@ pub enum Command {
         /// A results folder such as results/quickstart/cpu-...
         folder: PathBuf,
     },
-    /// Print where the time of a traced step went: by operator, with the least it could take, and by kernel
+    /// Print where the time of a traced step went: each operator with its floor, and the longest kernels
     Profile(ProfileArgs),
     /// Compare two results folders cell by cell
-    Compare { a: PathBuf, b: PathBuf },
+    Compare {
+        /// A results folder
+        a: PathBuf,
+        /// Another one of the same recipe
+        b: PathBuf,
+    },
     /// Put results of one recipe from several machines into one folder, and write its report
     Merge(MergeArgs),
-    /// Check this machine's arithmetic against reference values
+    /// Compare this machine's arithmetic with reference values of PyTorch
     Verify(VerifyArgs),
-    /// Continue text with a language model from a folder of weights
+    /// Continue text, or answer a question, with a language model of a folder or of the Hub
     Generate(GenerateArgs),
     /// List the devices of this machine with their measured rates
     Devices {

@@ -37,7 +37,7 @@ const OF_TRAINING: [&str; 3] = ["offload.activations", "offload.optimizer", "off
 
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
-    /// Folder with config.json, safetensors and tokenizer.json
+    /// Folder with config.json, safetensors and tokenizer.json, or a model of the Hub
     pub folder: PathBuf,
     /// Folder of an adapter of this model, as PEFT stores it: LoRA, prompt or prefix tuning
     #[arg(long, value_name = "FOLDER")]
@@ -60,10 +60,13 @@ pub struct GenerateArgs {
     /// Draw among the K most probable tokens; 0: among all
     #[arg(long, value_name = "K", requires = "temperature", default_value_t = 0)]
     pub top_k: usize,
+    /// Seed of the draws with --temperature
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
+    /// Where the model runs: cpu, cuda:0, or auto for the first GPU
     #[arg(long, default_value = "auto")]
     pub device: String,
+    /// Type of numbers in which the model computes
     #[arg(long, default_value = "fp32")]
     pub compute: Compute,
     /// A key of [offload], as in a recipe, such as offload.strategy=overlap; or precision.autocast; may be repeated

@@ -14,6 +14,7 @@ use crate::verify::{self, Check, Options, Record};
 pub struct VerifyArgs {
     /// Folder with golden.safetensors, or golden.json of a gradient scaler
     pub folder: PathBuf,
+    /// Device that computes: cpu, cuda:0, or auto for the first GPU
     #[arg(long, default_value = "auto")]
     pub device: String,
     #[command(flatten)]

@@ -21,7 +21,7 @@ impl Data {
         Rule::refuse_if(
             sized,
             &["data.vocab_size"],
-            "data.vocab_size is of a tokenizer that is trained, and loaded weights come with their own",
+            "data.vocab_size belongs to a tokenizer that is trained, and loaded weights come with their own",
             "remove data.vocab_size, or also write data.tokenizer = \"train\"",
         )?;
         *tokenizer = TokenizerSource::Path(folder.to_path_buf());

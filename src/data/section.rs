@@ -110,7 +110,7 @@ section! {
         /// A chat template: a file, or the name of one.
         #[serde(skip_serializing_if = "Option::is_none")]
         template: Option<String> =
-            Key::size(Values::Path(&NAMES)).default(Depends("that of the tokenizer's folder")),
+            Key::size(Values::Path(&NAMES)).default(Depends("the template in the tokenizer's folder")),
         /// What counts in the loss: the turns of a chat's assistant, completions and answers; or all tokens.
         #[serde(skip_serializing_if = "Option::is_none")]
         learn: Option<Learn> =
@@ -120,9 +120,9 @@ section! {
             Key::size(Values::Whole { least: MIN_VOCAB_SIZE as i64, most: values::MAX_COUNT })
                 .default(Depends("4096 with tokenizer = \"train\""))
                 .called("tokenizer's vocabulary"),
-        /// A byte-level BPE trained on the training split, or a tokenizer.json or its folder.
+        /// A byte-level BPE trained on the training split; or a tokenizer.json, its folder, or a model of the Hub.
         tokenizer: Option<String> = Key::size(Values::Path(&["train"]))
-            .default(Depends("that of `model.weights`, else \"train\", where there is text")),
+            .default(Depends("the tokenizer of `model.weights`, else \"train\", where there is text")),
         /// The split that is trained on.
         train_split: Option<Split> =
             Key::size(SPLITS).default(Depends("\"train\" where there is text")).called("training split"),
@@ -156,7 +156,7 @@ impl TryFrom<Written> for Data {
                      \"generated\" or a path"
                 ),
                 _ => format!(
-                    "`{key}` is of a corpus of files; with corpus = \"{what}\" it has no meaning; remove it"
+                    "`{key}` belongs to a corpus of files; with corpus = \"{what}\" it has no meaning; remove it"
                 ),
             });
         }
@@ -204,7 +204,7 @@ fn source(
         Some("generated") => TextSource::Generated { size: size.unwrap_or(GENERATED) },
         Some(_) if size.is_some() => {
             return Err(
-                "`size` is of corpus = \"generated\"; any other corpus has a size of its own; remove it"
+                "`size` belongs to corpus = \"generated\"; any other corpus has a size of its own; remove it"
                     .into(),
             );
         }
@@ -224,7 +224,8 @@ fn tokenizer_source(tokenizer: Option<&str>, vocab_size: Option<usize>) -> Resul
     match tokenizer {
         None | Some("train") => Ok(TokenizerSource::Train { vocab_size: vocab_size.unwrap_or(VOCAB_SIZE) }),
         Some(_) if vocab_size.is_some() => {
-            Err("`vocab_size` is of tokenizer = \"train\"; a tokenizer file has its own; remove it".into())
+            Err("`vocab_size` belongs to tokenizer = \"train\"; a tokenizer file has its own; remove it"
+                .into())
         }
         Some(path) => Ok(TokenizerSource::Path(path.into())),
     }

@@ -62,8 +62,8 @@ fn a_resolved_section_reads_back_as_itself() {
 fn impossible_sections_say_what_to_change() {
     for (text, expected) in [
         ("tokenizer = \"train\"", "`tokenizer` has no meaning with corpus = \"random\""),
-        ("corpus = \"wiki\"\nsize = \"1 MB\"", "`size` is of corpus = \"generated\""),
-        ("corpus = \"wiki\"\ntokenizer = \"gpt2\"\nvocab_size = 300", "`vocab_size` is of tokenizer"),
+        ("corpus = \"wiki\"\nsize = \"1 MB\"", "`size` belongs to corpus = \"generated\""),
+        ("corpus = \"wiki\"\ntokenizer = \"gpt2\"\nvocab_size = 300", "`vocab_size` belongs to tokenizer"),
         ("corpus = \"wiki\"\nvocab_size = 256", "at least 257"),
         ("corpus = \"wiki\"\ntrain_split = \"dev\"", "unknown value `dev`"),
         ("corpora = \"wiki\"", "unknown key `corpora`"),
@@ -107,9 +107,9 @@ fn keys_of_records_are_refused_where_there_are_none() {
         ("format = \"text\"", "`format` has no meaning with corpus = \"random\""),
         (
             "corpus = \"generated\"\nheld_out = 0.1",
-            "`held_out` is of a corpus of files; with corpus = \"generated\"",
+            "`held_out` belongs to a corpus of files; with corpus = \"generated\"",
         ),
-        ("corpus = \"generated\"\nlearn = \"all\"", "`learn` is of a corpus of files"),
+        ("corpus = \"generated\"\nlearn = \"all\"", "`learn` belongs to a corpus of files"),
         ("corpus = \"a.csv\"\nheld_out = 0.0", "held_out = 0 holds nothing out"),
         ("corpus = \"a.csv\"\nheld_out = 1.0", "must be a number from 0 to below 1"),
         ("corpus = \"a.csv\"\nformat = \"alpaca\"", "unknown value `alpaca`"),

@@ -70,7 +70,7 @@ impl PeftType<'_> {
             return Err(Rule::new(
                 &["tuning.adapter", "tuning.method"],
                 format!(
-                    "the adapter in {} is of another method: PEFT's {}, and this cell's is {}",
+                    "the adapter in {} has another method, PEFT's {}; this cell's is {}",
                     folder.display(),
                     there.name(),
                     self.name()

@@ -188,7 +188,7 @@ fn a_key_that_a_replaced_section_lacks_is_missed_at_the_setting() {
     let line = base.lines().count() + 2;
     let error =
         cells(&format!("{base}[grid]\n\"parallel.pipeline.schedule\" = [\"1f1b\"]\n"), &[]).unwrap_err();
-    for part in ["the key `stages` is missing", &format!("r.toml:{line}:1"), "takes the place of"] {
+    for part in ["the key `stages` is missing", &format!("r.toml:{line}:1"), "replaces all of"] {
         assert!(error.contains(part), "{part}: {error}");
     }
 }

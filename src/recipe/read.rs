@@ -145,7 +145,7 @@ fn explained(
     let why = section.and_then(|section| {
         let kind = section.kind?.key;
         Some(format!(
-            "(What writes `{kind}` takes the place of `{}`: its other keys stand beside it, or have their defaults.)",
+            "(A setting with `{kind}` replaces all of `{}`: write its other keys beside it, or they have their defaults.)",
             section.path
         ))
     });

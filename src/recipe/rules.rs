@@ -188,7 +188,7 @@ fn histogram(cell: &Cell) -> Checked {
     Rule::refuse_if(
         cell.measure.gradient_histogram && cell.offload.moves(),
         &["measure.gradient_histogram"],
-        "a histogram counts gradients on the device; those of offloaded blocks go to the host",
+        "a histogram counts gradients on the device; offloaded blocks send theirs to the host",
         "remove measure.gradient_histogram, or offload.strategy",
     )
 }

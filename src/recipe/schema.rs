@@ -104,7 +104,7 @@ fn ladder() -> Value {
     rung.insert("set".into(), defined("rung", "all"));
     let mut rung = closed(rung);
     rung["required"] = json!(["name"]);
-    let doc = "Cells that each add settings to those of the one before.";
+    let doc = "Cells of which each adds settings to the one before.";
     described(json!({ "type": "array", "items": rung, "minItems": 1 }), doc)
 }
 

@@ -47,7 +47,7 @@ section! {
             .divides("train.batch_size"),
         /// Gradients are scaled down where their norm, over all of them together, is above this.
         pub clip_norm: Option<f64> = Key::method(POSITIVE).default(Nothing),
-        /// Which norm decides the clipping: that of the step's own gradients, or that of the step before, which is known earlier.
+        /// Which norm decides the clipping: the norm of this step's gradients, or of the step before, which is known earlier.
         ///
         /// Absent in rows where it says nothing new, as `mode`.
         #[serde(skip_serializing_if = "Clip::is_own")]
@@ -101,7 +101,7 @@ section! {
         ///
         /// Strategies need different numbers of steps for the same samples. Those of blocks count the warm-up.
         pub epochs: Option<usize> = Key::method(COUNT).default(Nothing),
-        /// Processes that measure the cell, taking turns with those of the other cells. A report judges differences by the
+        /// Processes that measure the cell, by turns with the other cells. A report judges differences by the
         /// spread between them.
         ///
         /// Each leaves a row. It says how often is measured, not what: no row has it.

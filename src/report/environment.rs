@@ -39,11 +39,9 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
 
 const PHASES: &str =
     "Forward (batch to loss), backward (loss to gradients) and the optimizer's update are timed separately.";
-const ON_CPU: &str = "Peak memory is the most bytes live at any moment of any step, above what the process held before the \
-    network was built; every allocation is counted, so it is exact and excludes what an allocator holds in reserve.";
-const ON_GPU: &str = "Peak memory is the most device memory in tensors at any moment of the warm-up steps, above what was held \
-    before the network was built, as CubeCL reports it before every launch. Times are those of device events in the measured \
-    steps, in which the host does not wait. The table's files also have what the pools reserved and what the driver counted.";
+const ON_CPU: &str = "Peak memory is the highest number of bytes in use at one moment of a step, above what the process held before the network was built. Every allocation is counted, without what an allocator holds in reserve.";
+const ON_GPU: &str = "Peak memory is the most device memory of tensors at one moment of the warm-up steps, above what was held \
+    before the network was built, as CubeCL reports it before every launch. Times come from device events in the measured steps, in which the host does not wait. The table's files also have what the pools reserved and what the driver counted.";
 /// Device, builds and dates, and how far results are right; nothing without a row.
 fn machine(comparison: &Comparison) -> Vec<String> {
     let rows = of_processes(comparison);
@@ -142,7 +140,7 @@ fn resumed(rows: &[&Row]) -> Option<String> {
     (!resumed.is_empty()).then(|| {
         format!(
             "{} of {} cells were interrupted and went on from a saved state in another process, after step {steps}: \
-             their times and memory are those of all of their processes.",
+             their times and memory come from all of their processes.",
             resumed.len(),
             rows.len()
         )

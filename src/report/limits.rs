@@ -60,7 +60,7 @@ fn processes(comparison: &Comparison) -> Option<String> {
         1 => "Differences in time of methods that ran in one process: another one may take longer or less."
             .into(),
         least => format!(
-            "Small differences in time: each is of at least {least} processes, and one in twenty intervals misses."
+            "Small differences in time: each comes from at least {least} processes, and one in twenty intervals misses."
         ),
     })
 }

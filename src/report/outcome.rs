@@ -150,7 +150,7 @@ fn ladder(comparison: &Comparison) -> Option<String> {
         comparison.written_of_group(RATE, last)?,
         comparison.written_of_group(RATE, first)?,
         name(rung)?,
-        most.times("those of the rung before")
+        most.times("the rung before")
     ))
 }
 

@@ -96,7 +96,7 @@ fn a_ladder_tells_one_effect_after_the_other() {
         "{said:?}"
     );
     assert!(
-        said[0].contains("prefetching gains most, 2.00 times those of the rung before (1 process each)"),
+        said[0].contains("prefetching gains most, 2.00 times the rung before (1 process each)"),
         "{said:?}"
     );
 }

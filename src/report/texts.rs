@@ -60,8 +60,8 @@ fn table(comparison: &Comparison, all: &[(&Line, &Texts)]) -> Option<Table> {
         "nothing to learn",
     ];
     let caption = "The samples of the training split. Learned is the share of the first samples' tokens that count in the loss. \
-                   Lengths are in tokens and uncut: so long is the sample than which a quarter, a half and so on are no longer. \
-                   Broken records, those that another split has and those with nothing to learn are no samples.";
+                   Lengths are in tokens, before cutting; a quarter, a half and so on of the samples are at most so long. \
+                   Broken records, records of another split and records with nothing to learn do not count.";
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let header = header.map(String::from).to_vec();
     (!rows.is_empty()).then(|| Table { caption: caption.into(), header, rows, texts: 1, left_out: 0 })

@@ -150,7 +150,7 @@ pub fn elements(comparison: &Comparison, timelines: Timelines) -> (Vec<Element>,
             table.caption.push_str(" The steps of graphs were launched kernel by kernel, not as graphs.");
         }
         if !cells.all(|cell| cell.parallel.is_alone()) {
-            table.caption.push_str(" Of several ranks the trace is that of rank 0.");
+            table.caption.push_str(" The trace is rank 0's.");
         }
         out.push(Element::Table(table));
         for TracedCell { line, profile, .. } in &timelines.traced {

@@ -24,7 +24,7 @@ pub(super) fn require_own(store: &Store, recipe: &Recipe) -> Result<()> {
     }
     if store.peek(&recipe.cells, &|_| {})?.iter().flatten().any(Option::is_some) {
         let folder = store.folder().display();
-        tell(format!("{folder} has the report of \"{title}\", which that of \"{}\" replaces", recipe.title));
+        tell(format!("the report of \"{}\" replaces the one of \"{title}\" in {folder}", recipe.title));
         return Ok(());
     }
     let folder = store.folder().display();

@@ -33,7 +33,7 @@ const LISTED: usize = 5;
 pub enum Keep {
     /// The one measured last
     Newest,
-    /// That of the folder named first
+    /// The one in the folder named first
     First,
 }
 

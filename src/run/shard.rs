@@ -83,7 +83,7 @@ fn slurm(asked: Option<usize>, lookup: &dyn Fn(&str) -> Option<String>) -> Resul
     if !even {
         return Err(miette!(
             help = "use an array without gaps such as --array=1-8 or --array=0-20:5, or pass --shard i/n",
-            "the {count} tasks of the Slurm array, of {first} to {last} with step {step}, are not evenly apart"
+            "the {count} tasks of the Slurm array, from {first} to {last} with step {step}, are not evenly spaced"
         ));
     }
     if let Some(asked) = asked.filter(|asked| *asked != count) {
@@ -190,10 +190,10 @@ mod tests {
             let message = of_array(shards, task, array).unwrap_err();
             assert!(message.contains(part), "{message}");
         };
-        refused(None, "3", ["1", "7", "1", "3"], "not evenly apart");
-        refused(Some("3"), "3", ["1", "7", "1", "3"], "not evenly apart");
-        refused(None, "6", ["0", "20", "5", "5"], "not evenly apart");
-        refused(None, "25", ["0", "20", "5", "5"], "not evenly apart");
+        refused(None, "3", ["1", "7", "1", "3"], "not evenly spaced");
+        refused(Some("3"), "3", ["1", "7", "1", "3"], "not evenly spaced");
+        refused(None, "6", ["0", "20", "5", "5"], "not evenly spaced");
+        refused(None, "25", ["0", "20", "5", "5"], "not evenly spaced");
         refused(None, "x", ["1", "7", "1", "3"], "is no number");
         refused(
             Some("8"),

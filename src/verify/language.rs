@@ -149,8 +149,7 @@ fn compare(
     }
     if let Some(allowed) = comparison.widened() {
         let reason = format!(
-            "the reference's loss is not that of its own logits in float64: it was rounded, and with it the \
-             gradients, which are held to {allowed:.0e} of their norm"
+            "the reference's loss differs from the loss of its own logits in float64: it was rounded, and so were the gradients, which must agree to {allowed:.0e} of their norm"
         );
         checks.push(Check::not_compared("the last digits of gradients", reason));
     }

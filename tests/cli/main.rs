@@ -13,6 +13,7 @@ mod cuda_scaler;
 mod cuda_training;
 mod data;
 mod docs;
+mod docs_commands;
 mod endings;
 mod equivalence;
 mod extending;

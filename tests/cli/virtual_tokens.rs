@@ -197,7 +197,7 @@ fn what_does_not_fit_is_refused_with_what_to_write() {
         &format!("{RECIPE}[save]\nweights = \"w\"\n"),
         &["cannot be merged into the model's own weights"],
     );
-    refused(&format!("{RECIPE}adapter = \"{}/adapter\"\n", fixture("qwen2_lora")), &["is of another method"]);
+    refused(&format!("{RECIPE}adapter = \"{}/adapter\"\n", fixture("qwen2_lora")), &["has another method"]);
     let probe = RECIPE.replace("num_virtual_tokens = 7\n", "").replace("\"prefix\"", "\"linear_probe\"");
     refused(&probe, &["trains the classifier of a task, and this cell has none", "kind = \"topics\""]);
     refused(

@@ -91,7 +91,7 @@ fn weights(cell: &Cell, account: &Account) -> Vec<Line> {
     vec![
         line(Class::Weights, &parameters, numbers(account.parameters, stored), account.parameters),
         line(Class::Weights, &casts, of_casts, account.casts),
-        line(Class::Gradients, "gradients at the highest moment", numbers(gradients, stored), gradients),
+        line(Class::Gradients, "gradients at the step's peak", numbers(gradients, stored), gradients),
     ]
 }
 

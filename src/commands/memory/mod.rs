@@ -129,7 +129,7 @@ impl CellAccount {
         let measured = self.measured.as_ref().map(|(memory, _)| memory);
         let of = |value: fn(&MemoryUse) -> Option<u64>| measured.and_then(value);
         let mut sums = vec![
-            ("tensors at the highest moment", self.account.estimate().total(), of(|m| Some(m.live_peak))),
+            ("tensors at the step's peak", self.account.estimate().total(), of(|m| Some(m.live_peak))),
             (
                 "tensors between forward and backward",
                 self.account.after_forward(),

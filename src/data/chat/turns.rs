@@ -39,7 +39,7 @@ impl Chat<'_> {
             });
             turns.push(turn.ok_or_else(|| {
                 format!(
-                    "where the turn of message {} stands in the template's text cannot be told; set data.learn = \"all\", or \
+                    "the turn of message {} cannot be found in the template's text; set data.learn = \"all\", or \
                      name a template in data.template that has {{% generation %}} around what is learned",
                     index + 1
                 )

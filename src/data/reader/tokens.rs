@@ -95,7 +95,8 @@ fn layout(begin: &[u8], size: u64) -> Result<Layout, String> {
     let layout = if begin.starts_with(LLMQ) {
         let (Some(version @ (1 | 2)), Some(4)) = (number(2), number(3)) else {
             return Err(
-                "it is of another version of LLMQ than 1 or 2, or has not 4 bytes for each token".into()
+                "it is neither version 1 nor version 2 of LLMQ's files, or has not 4 bytes for each token"
+                    .into(),
             );
         };
         let is_masked = version == 2 && number(6) == Some(1);

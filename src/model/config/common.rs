@@ -22,7 +22,7 @@ pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
         Key::method(Values::Path(&["random"]))
             .named(
                 "weights",
-                "\"random\": drawn from the seed; or a Hugging Face folder, whose config.json gives the sizes. A recipe that \
+                "\"random\": drawn from the seed; or a folder or a model of the Hub, whose config.json gives the sizes. A recipe that \
                  also writes the sizes can be planned without the folder.",
             )
             .default(DefaultValue::Word("random")),

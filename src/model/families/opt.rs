@@ -43,7 +43,7 @@ pub const OPT: Family = Family {
     padding: Some(1),
     read: |file, written| match file.get("word_embed_proj_dim") {
         Some(columns) if written.get("hidden_size") != Some(columns) => {
-            Err(format!("word_embed_proj_dim = {columns} is not supported; only that of hidden_size is"))
+            Err(format!("word_embed_proj_dim = {columns} is not supported; it must equal hidden_size"))
         }
         _ => Ok(()),
     },

@@ -21,7 +21,7 @@ section! {
     /// A small network after attention and after the MLP of each block, which alone is trained.
     #[derive(Copy)]
     pub struct Bottleneck: Section::of("tuning", "method", &["adapter"]) => {
-        /// Its inner columns; at most those of the residual stream.
+        /// Its inner columns, at most the hidden size.
         pub bottleneck: usize = Key::method(COUNT).default(Whole(64)),
     }
 }

@@ -56,7 +56,7 @@ const TOKENS: Bars = Bars {
 const MEMORY: Bars = Bars {
     name: "memory",
     title: "Peak memory of tensors",
-    caption: "Measured peak memory of tensors; the upright stroke is what was estimated beforehand.",
+    caption: "Measured peak memory of tensors; the upright stroke is the estimate.",
     total: "live_peak_bytes",
     parts: &["live_peak_bytes"],
     estimate: true,

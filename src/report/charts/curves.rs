@@ -144,7 +144,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     if drawn.iter().any(|group| group.len() > 1) {
         let most = percent(SAME);
         caption += &format!(
-            " Names with one sign: their curves are nowhere more than {most} of the first loss apart."
+            " Names with the same sign: their curves differ nowhere by more than {most} of the first loss."
         );
     }
     if !left_out.is_empty() {

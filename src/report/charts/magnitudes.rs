@@ -63,7 +63,6 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
         }
         Ok(())
     });
-    let caption = "Gradients of the results of operators in one step after the last, as backward passed them on: times \
-                   the scale where the loss is scaled. fp16 turns what lies left of 2⁻²⁴ into zero.";
+    let caption = "Gradients of operators' results in one step after the last, multiplied by the scale where the loss is scaled. fp16 turns gradients left of 2⁻²⁴ into zero.";
     Ok(vec![plot.chart(caption)?])
 }

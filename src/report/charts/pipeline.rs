@@ -46,8 +46,7 @@ fn chart(number: usize, cell: &str, step: &Pipelined) -> Result<Chart> {
     let longest = length(&step.predicted).max(length(&step.measured));
     let svg = lanes(&title, &legend, longest, &sections)?;
     let caption = format!(
-        "{title}. Numbers are those of micro-batches. Predicted: the schedule with the times that each stage takes by \
-         itself; measured: the last measured step."
+        "{title}. Numbers are micro-batches. Predicted: the schedule with the time of each stage alone; measured: the last measured step."
     );
     Ok(Chart { name: format!("pipeline-{}", number + 1), caption, svg })
 }

@@ -46,8 +46,7 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
             plot.panel(x, y, move |canvas, area| draw(canvas, area, comparison, of_problem, [second, byte]));
     }
     let mut caption = String::from(
-        "Peak memory of tensors against step time; left and below is better. The line is the Pareto front: no method has less of \
-         both than one on it. Grey: methods behind the front.",
+        "Peak memory of tensors against step time; left and below is better. The line is the Pareto front: no method beats one on it in both. Grey: other methods.",
     );
     if all > MOST {
         caption += &format!(" Shown are {MOST} of {all} sizes; the tables have all.");

@@ -217,7 +217,7 @@ impl Launched {
         if size > 1 && told.is_empty() {
             return Err(miette!(
                 help = "set MASTER_ADDR and MASTER_PORT to the same values in all of them, as torchrun does",
-                "nothing tells these {size} processes from those of another start: none of {} is set",
+                "these {size} processes cannot be distinguished from another start: none of {} is set",
                 [launcher.start, &START].concat().join(", ")
             ));
         }

@@ -75,7 +75,7 @@ impl Leader {
                 let mut reports = messages(stream);
                 match reports.next() {
                     Some(Report::Here(here)) => Ok((here, Follower::new(rank, sender, reports))),
-                    _ => Err(std::io::Error::other("its first message is not that of `runner join`")),
+                    _ => Err(std::io::Error::other("its first message does not come from `runner join`")),
                 }
             };
             let (other, follower) = greet(stream).map_err(|e: std::io::Error| {

@@ -79,7 +79,7 @@ fn of_stages(cell: &Cell) -> [Refusal; 5] {
         (
             &["task"],
             cell.task.is_some(),
-            "the answers to a task are those of a whole network",
+            "a task is answered by a whole network",
             "remove [task], or use one process",
         ),
     ]

@@ -81,7 +81,7 @@ fn runs_that_agree_are_one_curve_with_their_names() {
     let charts = curves(&Comparison::new(&recipe, &rows)).expect("charts");
     assert!(charts[0].svg.contains("lr 0.001 and lr 0.002") && charts[0].svg.contains("lr 0.003"));
     assert!(
-        charts[0].caption.contains("nowhere more than 0.2 % of the first loss apart"),
+        charts[0].caption.contains("nowhere by more than 0.2 % of the first loss"),
         "{}",
         charts[0].caption
     );
