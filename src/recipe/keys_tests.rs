@@ -100,6 +100,9 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 if entry.section.path == "eval" {
                     without.insert("eval.batches".into(), json!(1));
                 }
+                if entry.section.path == "log" {
+                    without.insert("log".into(), json!({}));
+                }
                 if entry.section.path == "generate" {
                     without.insert("generate.max_new_tokens".into(), json!(1));
                 }

@@ -88,19 +88,20 @@ fn run<N: Build>(
     // In this order: memory is counted from the meter's on.
     let noted = total.min(MOST_NOTED);
     feed.reserve(noted);
+    let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
+    let records = Records::new(cell, &groups, watch.logged, apart);
     meter.reserve(noted);
     let mut training = Training::<N>::among(&start, &groups, feed, total);
     watch.step(0, total, None);
     training.prepare(&mut *meter, watch.on_tuned);
     let limit = early.unwrap_or_else(limit);
     training.make_states();
-    let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
     let mut run = Run {
         cell,
         world,
         training,
         meter,
-        records: Records::new(cell, &groups, watch.logged, apart),
+        records,
         watch: watch.borrowed(),
         done: 0,
         steps,

@@ -44,7 +44,8 @@ impl Records {
             counts: groups.tensor.place() == 0,
             learning_rate: cell.learning_rate(),
             apart,
-            waiting: VecDeque::new(),
+            // More than ever wait: nothing of them counts as the cell's memory.
+            waiting: VecDeque::with_capacity(4),
         }
     }
 
@@ -104,8 +105,8 @@ mod tests {
 
     fn records(more: &str, logged: bool, apart: usize) -> Records {
         let text = format!(
-            "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"swiglu\"\nhidden_size = 8\nintermediate_size = 16\n\
-             num_hidden_layers = 1\n[train]\nbatch_size = 1\nseq_len = 4\n\
+            "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
+             num_hidden_layers = 1\nnum_attention_heads = 2\n[train]\nbatch_size = 1\nseq_len = 4\n\
              optimizer = {{ kind = \"sgd\", lr = 0.5 }}\n{more}"
         );
         let cell = Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a recipe").cells.remove(0);

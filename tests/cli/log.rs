@@ -74,7 +74,7 @@ fn a_log_that_cannot_be_written_is_refused_before_anything_runs() {
     place.runner(&["run", "recipe.toml"]).exits(1).says(&["nothing was measured", "logs", "log.folder"]);
     assert_eq!(place.rows().len(), 0);
     let place = Place::new(&format!("{TINY}[log]\nfolder = \"logs/{{no.key}}\"\n"));
-    place.runner(&["check", "recipe.toml"]).exits(2).says(&["log.folder", "no.key"]);
+    place.runner(&["check", "recipe.toml"]).exits(2).says(&["recipe.toml:19", "no.key"]);
     let place = Place::new(&format!("{TINY}[log]\n"));
     place.runner(&["check", "recipe.toml"]).exits(2).says(&["folder"]);
 }
