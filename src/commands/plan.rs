@@ -93,11 +93,11 @@ pub fn plan(recipe: &Recipe, target: &Target, shown: &[usize]) -> String {
     let cells = text::counted(recipe.cells.len(), "cell");
     let sent = if ranks { " sent: the most that a rank sends in a step; memory is per rank." } else { "" };
     let host = if host { " host: what is on the host instead of the device." } else { "" };
-    let times = if timed { " step: by the card's data sheet, of which nothing was measured." } else { "" };
+    let times = if timed { " step: by the card's data sheet, on which nothing was measured." } else { "" };
     let elsewhere = recipe.elsewhere_notice().map_or(String::new(), |notice| format!("\n{notice}"));
     format!(
-        "{}\n{table}\n{cells}; {}. kept: from forward to backward; estimate: at the highest \
-         moment.{host}{sent}{times}{elsewhere}{}",
+        "{}\n{table}\n{cells}; {}. kept: from forward to backward; estimate: at the step's \
+         peak.{host}{sent}{times}{elsewhere}{}",
         recipe.title,
         verdict(recipe, &planned),
         timelines(&recipe.cells),

@@ -194,11 +194,11 @@ fn a_mask_that_cannot_be_told_is_refused() {
     for (source, expected) in [
         (
             "{{ messages|map(attribute='content')|sort(reverse=true)|join(' ') }}",
-            "where the turn of message 2 stands",
+            "the turn of message 2 cannot be found",
         ),
         (
             "{% for m in messages|reverse %}{{ m.role }}{{ m.content }}{% endfor %}",
-            "where the turn of message 2 stands",
+            "the turn of message 2 cannot be found",
         ),
         (
             "{% set x %}{% generation %}b{% endgeneration %}{% endset %}{{ x|length }}b",

@@ -80,11 +80,7 @@ fn what_cannot_meet_is_refused() {
         (TORCHRUN, &[("RANK", "4")], ["WORLD_SIZE is 4", "RANK is 4"]),
         (TORCHRUN, &[("RANK", "")], ["WORLD_SIZE is 4", "RANK is not set"]),
         (TORCHRUN, &[("RANK", "one")], ["RANK is \"one\"", "no number"]),
-        (
-            TORCHRUN,
-            &[("MASTER_ADDR", ""), ("MASTER_PORT", "")],
-            ["from those of another start", "MASTER_PORT"],
-        ),
+        (TORCHRUN, &[("MASTER_ADDR", ""), ("MASTER_PORT", "")], ["from another start", "MASTER_PORT"]),
         (&[], &[], ["no launcher", "srun --ntasks=4 runner join RECIPE"]),
         // The script of a job.
         (
