@@ -108,13 +108,16 @@ fn split_of(
 ) -> Result<String> {
     let (config, max_length) = (cell.data.sampler(), cell.train.seq_len);
     let began = Instant::now();
-    let samples = data.samples(part, &config, max_length).into_diagnostic()?;
+    let stream = || data.stream(&config, max_length, u64::from(cell.seed));
+    let buffer = (part == Part::Train).then(stream).flatten().and_then(|mut stream| stream.next());
+    let which = if buffer.is_some() { "the first buffer: " } else { "" };
+    let samples = buffer.unwrap_or_else(|| data.samples(part, &config, max_length)).into_diagnostic()?;
     let seconds = began.elapsed().as_secs_f64();
     let numbers = texts(&samples, &text.tokenizer, max_length, cell.classes().is_some()).into_diagnostic()?;
     let mut out = format!("\n{}\n", split.into_str());
     out += &files(&text.corpus, split, config.samples);
     out += &format!(
-        "  samples  {}, {} tokens, {} of them learned; tokenised, or read from the cache, in {} ({} tokens/s)\n",
+        "  samples  {which}{}, {} tokens, {} of them learned; tokenised, or read from the cache, in {} ({} tokens/s)\n",
         text::grouped(numbers.samples),
         text::grouped(numbers.tokens),
         percent(numbers.learned),

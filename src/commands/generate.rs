@@ -48,6 +48,9 @@ pub struct GenerateArgs {
     /// Take each prompt as a question of a chat, and write the assistant's turn by the folder's chat template
     #[arg(long, conflicts_with = "ids")]
     pub chat: bool,
+    /// Variables of the chat template, such as "enable_thinking = false"
+    #[arg(long, value_name = "NAME = VALUE, …", requires = "chat")]
+    pub template_variables: Option<String>,
     /// Token ids to continue, such as 15496,995, where there is no tokenizer; may be repeated
     #[arg(long, conflicts_with = "prompt")]
     pub ids: Vec<String>,
@@ -253,8 +256,14 @@ impl Text {
             return Ok(Self { tokenizer: None, prompts: prompts?, ends });
         }
         let tokenizer = tokenizer(&args.folder)?;
-        let template = args.chat.then(|| Template::load(Some(&args.folder), None)).transpose();
-        let template = template.map_err(|e| miette!("{e}"))?;
+        let load = || {
+            let template = Template::load(Some(&args.folder), None)?;
+            match &args.template_variables {
+                None => Ok(template),
+                Some(variables) => template.with_variables(variables),
+            }
+        };
+        let template = args.chat.then(load).transpose().map_err(|e| miette!("{e}"))?;
         let begin = |text: &String| begin(text, &tokenizer, template.as_ref()).map_err(|e| miette!("{e}"));
         let prompts: Result<Vec<Vec<u32>>> = args.prompt.iter().map(begin).collect();
         let prompts = prompts?;

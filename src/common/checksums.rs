@@ -1,7 +1,7 @@
 //! [`Checksums`]: SHA-256 of files. Those of large files are remembered between runs.
 
-use std::fs::{self, Metadata};
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,11 +16,34 @@ const REMEMBERED: u64 = 1 << 20;
 /// From this size on the user is notified: it takes seconds.
 const NOTIFIED: u64 = 1 << 30;
 
+/// Bytes at the beginning and at the end of a file that [`of_ends`] reads.
+const ENDS: u64 = 1 << 20;
+
 /// See the module.
 pub struct Checksums<'a> {
     notify: &'a dyn Fn(&str),
     /// `None`: nothing is remembered.
     folder: Option<PathBuf>,
+}
+
+/// SHA-256 of a file's size, its time of change, its beginning and its end, in hex digits: of a file that is used before all of
+/// it can be read.
+///
+/// # Errors
+/// As [`Checksums::of_file`].
+pub fn of_ends(path: &Path) -> io::Result<String> {
+    let metadata = files::regular(path)?;
+    let (mut file, mut hash) = (File::open(path)?, Sha256::new());
+    for number in [metadata.len() as i64, metadata.mtime(), metadata.mtime_nsec()] {
+        hash.update(number.to_le_bytes());
+    }
+    for offset in [0, metadata.len().saturating_sub(ENDS)] {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(offset))?;
+        (&file).take(ENDS).read_to_end(&mut bytes)?;
+        hash.update(bytes);
+    }
+    Ok(hex(&hash.finalize()))
 }
 
 /// A checksum, and what the file was like when it was made.
@@ -107,6 +130,29 @@ mod tests {
     /// With its memory in `folder`.
     fn remembering<'a>(folder: &Path, notices: &'a dyn Fn(&str)) -> Checksums<'a> {
         Checksums { folder: Some(folder.join("memory")), ..Checksums::new(notices) }
+    }
+
+    #[test]
+    fn the_ends_of_a_file_and_its_time_are_told_apart() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("large");
+        let mut bytes = vec![0; 3 * ENDS as usize];
+        let sum = |bytes: &[u8], seconds| {
+            fs::write(&path, bytes).unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+            of_ends(&path).unwrap()
+        };
+        let first = sum(&bytes, 9);
+        assert_eq!(sum(&bytes, 9), first);
+        assert_ne!(sum(&bytes, 8), first);
+        assert_ne!(sum(&bytes[1..], 9), first);
+        for place in [0, 3 * ENDS as usize - 1] {
+            bytes[place] = 1;
+            assert_ne!(sum(&bytes, 9), first);
+            bytes[place] = 0;
+        }
+        assert!(of_ends(place.path()).is_err());
     }
 
     #[test]

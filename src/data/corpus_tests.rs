@@ -103,7 +103,7 @@ fn data_that_is_not_read_is_named_with_what_to_do() {
     let folder = folder(&[
         ("b.arrow", "x"),
         ("c.xlsx", "x"),
-        ("d.jsonl.gz", ""),
+        ("d.parquet.gz", ""),
         ("e.md", "x"),
         ("f", "x"),
         ("dataset_infos.json", "{}"),
@@ -112,7 +112,7 @@ fn data_that_is_not_read_is_named_with_what_to_do() {
     for (name, advice) in [
         ("b.arrow", "write its records into a .parquet or .jsonl file"),
         ("c.xlsx", "write its records into a .parquet or .jsonl file"),
-        ("d.jsonl.gz", "decompress it"),
+        ("d.parquet.gz", "decompress it"),
         ("e.md", "if it is plain text, name it .txt"),
         ("f", "if it is plain text, name it .txt"),
         // Of a folder without data the first is named.

@@ -1,15 +1,20 @@
 //! [`Loader`]: batches in the order of their draws, made ready by threads while the model computes.
 
+mod maker;
+
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Collated, Collator, DataError, Draws, Position, SamplingPlan};
+use super::{Collated, Collator, DataError, Draws, Position, SamplingPlan, Stream};
+use maker::Maker;
 
 /// A batch takes milliseconds; after this long a thread hangs.
 const LIMIT: Duration = Duration::from_secs(120);
+/// Before a batch a buffer of text may be read and tokenised.
+const LIMIT_OF_BUFFER: Duration = Duration::from_secs(3600);
 /// How long the threads may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -52,20 +57,40 @@ impl<T: Send + 'static> Loader<T> {
     /// ready each.
     pub fn new(plan: &SamplingPlan, collator: &Arc<Collator>, start: Position, finish: Finish<T>) -> Self {
         let threads = plan.config.num_workers;
-        let maker =
-            |skip| Maker { draws: Draws::new(plan.clone(), start), collator: collator.clone(), finish, skip };
+        let maker = |skip| {
+            let draws = Draws::new(plan.clone(), start);
+            Maker { draws, collator: collator.clone(), rest: None, finish, skip }
+        };
+        let worker = |first| {
+            let mut maker = maker(threads - 1);
+            maker.draws.by_ref().take(first).for_each(drop);
+            Worker::start(maker, plan.config.prefetch_factor)
+        };
         let ways = match threads {
             0 => Ways::Inline(Box::new(maker(0))),
-            _ => {
-                let worker = |first| {
-                    let mut maker = maker(threads - 1);
-                    maker.draws.by_ref().take(first).for_each(drop);
-                    Worker::start(maker, plan.config.prefetch_factor)
-                };
-                Ways::Threads { workers: (0..threads).map(worker).collect(), turn: 0 }
-            }
+            _ => Ways::Threads { workers: (0..threads).map(worker).collect(), turn: 0 },
         };
         Self { ways, limit: LIMIT }
+    }
+
+    /// The batches of the first buffer of a stream and then of the others, from `start` on, whose epoch is the number of a
+    /// buffer; by one thread at most.
+    ///
+    /// # Errors
+    /// When the text before `start` cannot be read.
+    pub fn streamed(
+        plan: &SamplingPlan,
+        collator: &Arc<Collator>,
+        stream: Stream,
+        start: Position,
+        finish: Finish<T>,
+    ) -> Result<Self, DataError> {
+        let maker = Maker::streamed(plan.clone(), collator.clone(), stream, start, finish)?;
+        let ways = match plan.config.num_workers {
+            0 => Ways::Inline(Box::new(maker)),
+            _ => Ways::Threads { workers: vec![Worker::start(maker, plan.config.prefetch_factor)], turn: 0 },
+        };
+        Ok(Self { ways, limit: LIMIT_OF_BUFFER })
     }
 
     /// The next batch.
@@ -87,30 +112,6 @@ impl<T: Send + 'static> Loader<T> {
             }
         };
         Ok(Loaded { batch, next, stall: start.elapsed().as_secs_f64() })
-    }
-}
-
-/// Makes one batch after the other.
-struct Maker<T> {
-    draws: Draws,
-    collator: Arc<Collator>,
-    finish: Finish<T>,
-    /// After each of its own draws, how many are other threads'.
-    skip: usize,
-}
-
-impl<T> Maker<T> {
-    fn make(&mut self) -> Message<T> {
-        let draw = self.draws.next().ok_or_else(|| {
-            DataError::new(
-                "the sampler has no batch: drop_last leaves out all of them; make train.batch_size smaller, \
-                 or remove data.drop_last",
-            )
-        })?;
-        self.draws.by_ref().take(self.skip).for_each(drop);
-        let mut batch = self.collator.collate(&draw.samples)?;
-        batch.counts.dropped_samples = draw.dropped as u64;
-        Ok(((self.finish)(batch), draw.next))
     }
 }
 

@@ -22,6 +22,7 @@ mod share;
 mod shared;
 mod split_names;
 pub mod statistics;
+mod stream;
 pub mod task;
 mod text;
 pub mod tokenizer;
@@ -42,13 +43,14 @@ pub use pairs::Sources;
 pub use prompts::{Generate, Prompts};
 pub use reader::Reading;
 pub use sampler::{
-    Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
+    Balanced, Blocks, Draw, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
     SamplingPlan, Standard,
 };
 use samples::{Encoded, Store};
 pub use samples::{Prompted, SampleUnit, Samples, Token, Tokenize};
 pub use section::{Data, Learn, TextSource, TokenizerSource};
 pub use share::Share;
+pub use stream::Stream;
 pub use task::Task;
 pub use text::TextDataset;
 pub use tokenizer::Tokenizer;
@@ -96,7 +98,16 @@ impl Dataset {
     /// When the corpus is the task's and there is no task.
     pub fn open(data: &Data, task: Option<&Task>, seed: u64, vocab_size: usize) -> Result<Self, DataError> {
         let Data::Text {
-            corpus, reading, template, learn, tokenizer: source, train_split, eval_split, ..
+            corpus,
+            reading,
+            template,
+            template_variables,
+            learn,
+            tokenizer: source,
+            train_split,
+            eval_split,
+            shuffle_buffer,
+            ..
         } = data
         else {
             return Ok(Self::Random { seed, vocab_size });
@@ -129,7 +140,7 @@ impl Dataset {
             TokenizerSource::Train { .. } => None,
             TokenizerSource::Path(path) => Some(path.clone()),
         };
-        let chats = Arc::new(Chats::new(own, template.clone(), *learn));
+        let chats = Arc::new(Chats::new(own, template.clone(), template_variables.clone(), *learn));
         // That of a folder may have tokens which no text has, and for which its model has no rows.
         if matches!(source, TokenizerSource::Train { .. }) && tokenizer.vocab_size() > vocab_size {
             return Err(DataError::new(format!(
@@ -145,11 +156,20 @@ impl Dataset {
             chats,
             learn: *learn,
             reading,
+            shuffle_buffer: *shuffle_buffer,
             skip_broken,
             classified,
             train_split,
             eval_split,
         })))
+    }
+
+    /// The samples to train on, buffer by buffer, where `data.shuffle_buffer` says that they are read as training goes on.
+    pub fn stream(&self, config: &SamplerConfig, max_length: usize, seed: u64) -> Option<Stream> {
+        match self {
+            Self::Random { .. } => None,
+            Self::Text(text) => text.stream(config, max_length, seed),
+        }
     }
 
     /// What the sampler draws from, of at most `max_length` tokens each.
@@ -224,10 +244,12 @@ mod tests {
             corpus: TextSource::Generated { size: Bytes(100_000) },
             reading: Box::default(),
             template: None,
+            template_variables: None,
             learn: Learn::default(),
             tokenizer: TokenizerSource::Train { vocab_size: 512 },
             train_split: Split::Train,
             eval_split: Split::Valid,
+            shuffle_buffer: None,
             sampler: blocks(),
         };
         let dataset = Dataset::open(&data, None, 42, 512).unwrap();

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use content::{Content, Extent};
 
 use super::DataError;
-pub use encode::{Source, encode_all};
+pub use encode::{Source, encode_after, encode_all, size};
 pub use encoder::{EncodeChat, Encoded, Encoder};
 use store::Place;
 pub use store::Store;

@@ -1,11 +1,13 @@
 //! [`Data`]: the recipe's `[data]` section.
 
+mod checks;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::Split;
-use super::chat::NAMES;
+use super::chat::{NAMES, variables};
 pub use super::reader::Learn;
 use super::reader::{Columns, Format, Reading};
 use super::sampler::{Blocks, Sampler, SamplerConfig};
@@ -13,8 +15,9 @@ use super::tokenizer::MIN_VOCAB_SIZE;
 use crate::common::Bytes;
 use crate::keys::key::DefaultValue::{Depends, Word};
 use crate::keys::section::section;
-use crate::keys::values::{self, FRACTION, Values};
+use crate::keys::values::{self, COUNT, FRACTION, Values};
 use crate::keys::{Key, Section};
+use checks::{meaningless, reading, source, tokenizer_source};
 
 /// Size of generated text, where none is written.
 const GENERATED: Bytes = Bytes(4 << 20);
@@ -33,10 +36,14 @@ pub enum Data {
         reading: Box<Reading>,
         /// Chat template: a file, or a name that is known; `None`: the tokenizer's.
         template: Option<String>,
+        /// Variables of the template beside the chat, in TOML.
+        template_variables: Option<String>,
         learn: Learn,
         tokenizer: TokenizerSource,
         train_split: Split,
         eval_split: Split,
+        /// Samples that are read, tokenised and drawn from at a time; `None`: all.
+        shuffle_buffer: Option<usize>,
         sampler: SamplerConfig,
     },
 }
@@ -111,6 +118,9 @@ section! {
         #[serde(skip_serializing_if = "Option::is_none")]
         template: Option<String> =
             Key::size(Values::Path(&NAMES)).default(Depends("the template in the tokenizer's folder")),
+        /// Variables of the chat template, as transformers' `apply_chat_template` takes them: "enable_thinking = false".
+        #[serde(skip_serializing_if = "Option::is_none")]
+        template_variables: Option<String> = Key::size(Values::Text).default(Depends("none")),
         /// What counts in the loss: the turns of a chat's assistant, completions and answers; or all tokens.
         #[serde(skip_serializing_if = "Option::is_none")]
         learn: Option<Learn> =
@@ -129,6 +139,10 @@ section! {
         /// The split that is held out for evaluation.
         eval_split: Option<Split> =
             Key::size(SPLITS).default(Depends("\"valid\" where there is text")).called("held-out split"),
+        /// Samples that are read, tokenised and shuffled at a time, while training goes on: for files that are too large to be
+        /// read before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        shuffle_buffer: Option<usize> = Key::size(COUNT).default(Depends("none; all text is read first")),
     } and {
         #[serde(skip_serializing_if = "Option::is_none")]
         columns: Option<Columns>,
@@ -168,10 +182,13 @@ impl TryFrom<Written> for Data {
             train_split,
             eval_split,
             template,
+            template_variables,
             learn,
+            shuffle_buffer,
             sampler,
             ..
         } = written;
+        template_variables.as_deref().map(variables).transpose()?;
         let Some(corpus) = source(corpus.as_deref(), size, sampler.is_some())? else {
             return Ok(Self::Random);
         };
@@ -184,94 +201,31 @@ impl TryFrom<Written> for Data {
             corpus,
             reading: Box::new(reading),
             template,
+            template_variables,
             learn,
             tokenizer,
             train_split,
             eval_split,
+            shuffle_buffer,
             sampler,
         })
     }
 }
 
-/// Where the text comes from; `None`: there is none.
-fn source(
-    corpus: Option<&str>,
-    size: Option<Bytes>,
-    keeps_samples: bool,
-) -> Result<Option<TextSource>, String> {
-    Ok(Some(match corpus {
-        None | Some("random") => return Ok(None),
-        Some("generated") => TextSource::Generated { size: size.unwrap_or(GENERATED) },
-        Some(_) if size.is_some() => {
-            return Err(
-                "`size` belongs to corpus = \"generated\"; any other corpus has a size of its own; remove it"
-                    .into(),
-            );
-        }
-        Some("task") if !keeps_samples => {
-            return Err(
-                "corpus = \"task\" has samples, each with its prompt, which blocks would cut apart; set \
-                        data.sampler to \"padded\", \"standard\", \"balanced\" or \"packed\""
-                    .into(),
-            );
-        }
-        Some("task") => TextSource::Task,
-        Some(path) => TextSource::Path(path.into()),
-    }))
-}
-
-fn tokenizer_source(tokenizer: Option<&str>, vocab_size: Option<usize>) -> Result<TokenizerSource, String> {
-    match tokenizer {
-        None | Some("train") => Ok(TokenizerSource::Train { vocab_size: vocab_size.unwrap_or(VOCAB_SIZE) }),
-        Some(_) if vocab_size.is_some() => {
-            Err("`vocab_size` belongs to tokenizer = \"train\"; a tokenizer file has its own; remove it"
-                .into())
-        }
-        Some(path) => Ok(TokenizerSource::Path(path.into())),
-    }
-}
-
-/// The keys of how files are read.
-fn reading(written: &Written) -> Result<Reading, String> {
-    let Written { format, skip_broken, held_out, subset, columns, .. } = written.clone();
-    if held_out == Some(0.0) {
-        return Err("held_out = 0 holds nothing out; remove it".into());
-    }
-    let (columns, skip_broken) = (columns.unwrap_or_default(), skip_broken.unwrap_or_default());
-    Ok(Reading { format, columns, skip_broken, held_out, subset })
-}
-
-/// The first key that has no meaning with the corpus.
-fn meaningless(written: &Written) -> Option<&'static str> {
-    let of_files = [
-        ("format", written.format.is_some()),
-        ("columns", written.columns.is_some()),
-        ("skip_broken", written.skip_broken.is_some()),
-        ("held_out", written.held_out.is_some()),
-        ("subset", written.subset.is_some()),
-    ];
-    let of_answers = [("template", written.template.is_some()), ("learn", written.learn.is_some())];
-    let of_text = [
-        ("size", written.size.is_some()),
-        ("tokenizer", written.tokenizer.is_some()),
-        ("vocab_size", written.vocab_size.is_some()),
-        ("train_split", written.train_split.is_some()),
-        ("eval_split", written.eval_split.is_some()),
-        ("sampler", written.sampler.is_some()),
-    ];
-    let meaningless: &[&[_]] = match written.corpus.as_deref() {
-        None | Some("random") => &[&of_text, &of_files, &of_answers],
-        Some("generated") => &[&of_files, &of_answers],
-        Some("task") => &[&of_files],
-        Some(_) => &[],
-    };
-    meaningless.iter().copied().flatten().find(|(_, written)| *written).map(|(key, _)| *key)
-}
-
 impl From<Data> for Written {
     fn from(data: Data) -> Self {
-        let Data::Text { corpus, reading, template, learn, tokenizer, train_split, eval_split, sampler } =
-            data
+        let Data::Text {
+            corpus,
+            reading,
+            template,
+            template_variables,
+            learn,
+            tokenizer,
+            train_split,
+            eval_split,
+            shuffle_buffer,
+            sampler,
+        } = data
         else {
             return Self { corpus: Some("random".into()), ..Self::default() };
         };
@@ -294,11 +248,13 @@ impl From<Data> for Written {
             held_out,
             subset,
             template,
+            template_variables,
             learn: Some(learn).filter(|learn| *learn != Learn::default()),
             tokenizer: Some(tokenizer),
             vocab_size,
             train_split: Some(train_split),
             eval_split: Some(eval_split),
+            shuffle_buffer,
             sampler: sampler.sampler.keeps_samples().then_some(sampler),
         }
     }

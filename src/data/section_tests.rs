@@ -23,10 +23,12 @@ fn absent_keys_take_their_defaults() {
         corpus: TextSource::Generated { size: GENERATED },
         reading: Box::default(),
         template: None,
+        template_variables: None,
         learn: Learn::Assistant,
         tokenizer: TokenizerSource::Train { vocab_size: VOCAB_SIZE },
         train_split: Split::Train,
         eval_split: Split::Valid,
+        shuffle_buffer: None,
         sampler: SamplerConfig::of(Sampler::Blocks(Blocks {})),
     };
     assert_eq!(parse("corpus = \"generated\""), text);
@@ -46,6 +48,7 @@ fn a_resolved_section_reads_back_as_itself() {
         "corpus = \"a.csv\"\nformat = \"text\"\nskip_broken = true\nheld_out = 0.25\nsubset = \"s\"\ntemplate = \"chatml\"\n\
          learn = \"all\"\ncolumns = { text = \"body\" }",
         "corpus = \"wiki\"\ntokenizer = \"models/gpt2\"\ntrain_split = \"valid\"\neval_split = \"test\"",
+        "corpus = \"wiki\"\ntokenizer = \"models/gpt2\"\nshuffle_buffer = 8\ntemplate_variables = \"a = 1\"",
     ] {
         let mut cell = cell(text).unwrap_or_else(|e| panic!("{e}"));
         // A row is of a known device.
@@ -114,6 +117,22 @@ fn keys_of_records_are_refused_where_there_are_none() {
         ("corpus = \"a.csv\"\nheld_out = 1.0", "must be a number from 0 to below 1"),
         ("corpus = \"a.csv\"\nformat = \"alpaca\"", "unknown value `alpaca`"),
         ("corpus = \"a.csv\"\ncolumns = { body = \"text\" }", "unknown key `body`"),
+        ("corpus = \"generated\"\nshuffle_buffer = 8", "`shuffle_buffer` is of a corpus of files"),
+        (
+            "corpus = \"generated\"\ntemplate_variables = \"a = 1\"",
+            "`template_variables` is of a corpus of files",
+        ),
+        ("corpus = \"a.csv\"\ntemplate_variables = \"a: 1\"", "is no list of names and values"),
+        ("corpus = \"a.csv\"\nshuffle_buffer = 8", "a tokenizer is trained on all text"),
+        ("corpus = \"a.csv\"\ntokenizer = \"t\"\nshuffle_buffer = 8\nheld_out = 0.1", "found in all text"),
+        (
+            "corpus = \"a.csv\"\ntokenizer = \"t\"\nshuffle_buffer = 8\n[measure]\nepochs = 1",
+            "the steps of an epoch are known when all text is tokenised",
+        ),
+        (
+            "corpus = \"a.csv\"\ntokenizer = \"t\"\nshuffle_buffer = 8\nsampler = \"padded\"\nnum_workers = 2",
+            "one thread makes the batches",
+        ),
     ] {
         let message = cell(text).unwrap_err();
         let words: Vec<&str> = message.split_whitespace().filter(|word| *word != "│").collect();

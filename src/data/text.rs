@@ -7,6 +7,7 @@ use super::chat::Chats;
 use super::reader::Records;
 use super::record::Chat;
 use super::samples::{Encoder, encode_all};
+use super::stream::{Reads, Stream};
 use super::{Corpus, DataError, Learn, SampleUnit, SamplerConfig, Samples, Split, Tokenize, Tokenizer};
 
 /// A corpus and its tokenizer.
@@ -19,6 +20,8 @@ pub struct TextDataset {
     pub(super) learn: Learn,
     /// What else decides which records a split has.
     pub(super) reading: String,
+    /// Samples that are read at a time; `None`: all.
+    pub(super) shuffle_buffer: Option<usize>,
     /// Whether records that have no tokens are left out.
     pub(super) skip_broken: bool,
     /// Whether the problems of a task have classes.
@@ -35,14 +38,7 @@ impl TextDataset {
         config: &SamplerConfig,
         max_length: usize,
     ) -> Result<Samples, DataError> {
-        let joins = !config.sampler.keeps_samples();
-        let unit = if joins { SampleUnit::Documents } else { config.samples };
-        let chats = Arc::clone(&self.chats);
-        let encode = move |chat: &Chat, tokenizer: &Tokenizer| chats.encode(chat, tokenizer);
-        let mut encoder = Encoder::new(&self.tokenizer, joins).with_chats(Arc::new(encode));
-        if self.learn == Learn::All {
-            encoder = encoder.learning_all();
-        }
+        let (unit, joins, encoder) = self.encoder(config);
         if config.tokenize == Tokenize::EveryStep {
             let mut records = self.records(split, unit)?;
             let samples = Samples::late(&mut records, encoder, max_length, self.skip_broken)?;
@@ -67,6 +63,33 @@ impl TextDataset {
                 .map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str()))),
             false => Samples::stored(store, padding, max_length),
         }
+    }
+
+    /// The samples to train on, where they are read as training goes on.
+    pub(super) fn stream(&self, config: &SamplerConfig, max_length: usize, seed: u64) -> Option<Stream> {
+        let (samples, (unit, joins, encoder)) = (self.shuffle_buffer?, self.encoder(config));
+        Some(Stream::new(Reads {
+            corpus: self.corpus.clone(),
+            split: self.train_split,
+            unit,
+            encoder,
+            rows: self.tokenizer.rows(),
+            skip_broken: self.skip_broken,
+            joins,
+            samples,
+            max_length,
+            seed,
+        }))
+    }
+
+    /// What a sample of text is, whether samples are joined, and what makes their tokens.
+    fn encoder(&self, config: &SamplerConfig) -> (SampleUnit, bool, Encoder) {
+        let joins = !config.sampler.keeps_samples();
+        let unit = if joins { SampleUnit::Documents } else { config.samples };
+        let chats = Arc::clone(&self.chats);
+        let encode = move |chat: &Chat, tokenizer: &Tokenizer| chats.encode(chat, tokenizer);
+        let encoder = Encoder::new(&self.tokenizer, joins).with_chats(Arc::new(encode));
+        (unit, joins, if self.learn == Learn::All { encoder.learning_all() } else { encoder })
     }
 
     fn records(&self, split: Split, unit: SampleUnit) -> Result<Records, DataError> {

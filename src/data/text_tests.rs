@@ -18,10 +18,12 @@ fn open(path: &Path, learn: Learn, reading: Reading, seed: u64) -> Box<TextDatas
         corpus: TextSource::Path(path.into()),
         reading: Box::new(reading),
         template: None,
+        template_variables: None,
         learn,
         tokenizer: TokenizerSource::Train { vocab_size: 257 },
         train_split: Split::Train,
         eval_split: Split::Valid,
+        shuffle_buffer: None,
         sampler: config(),
     };
     match Dataset::open(&data, None, seed, 257).unwrap() {

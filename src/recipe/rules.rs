@@ -1,6 +1,7 @@
 //! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
+mod buffer;
 mod encoder;
 mod generate;
 mod graph;
@@ -35,7 +36,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 15] = [
+    let rules: [fn(&Cell) -> Checked; 16] = [
         sequences,
         encoder::check,
         // Before the rules that compute costs: no product of sizes may overflow.
@@ -52,6 +53,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         tuning::check,
         epochs,
         evaluation,
+        buffer::check,
     ];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;

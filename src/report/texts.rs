@@ -62,9 +62,14 @@ fn table(comparison: &Comparison, all: &[(&Line, &Texts)]) -> Option<Table> {
     let caption = "The samples of the training split. Learned is the share of the first samples' tokens that count in the loss. \
                    Lengths are in tokens, before cutting; a quarter, a half and so on of the samples are at most so long. \
                    Broken records, records of another split and records with nothing to learn do not count.";
+    let streams = all.iter().any(|(line, _)| line.settings.contains_key("data.shuffle_buffer"));
+    let caption = format!(
+        "{caption}{}",
+        if streams { " With data.shuffle_buffer they are those of the first buffer." } else { "" }
+    );
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let header = header.map(String::from).to_vec();
-    (!rows.is_empty()).then(|| Table { caption: caption.into(), header, rows, texts: 1, left_out: 0 })
+    (!rows.is_empty()).then(|| Table { caption, header, rows, texts: 1, left_out: 0 })
 }
 
 /// The first sample, and its tokens one by one.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::common::checksums::Checksums;
+use crate::common::checksums::{self, Checksums};
 use crate::common::text::hex;
 use crate::data::{Corpus, Data, Split, TextSource, Tokenizer, TokenizerSource};
 use crate::params::{WeightsFrom, hub, peft, weights};
@@ -23,6 +23,8 @@ pub struct Contents<'a> {
 enum Reads {
     Weights(PathBuf),
     Corpus(PathBuf, Vec<Split>),
+    /// One that is read while training goes on.
+    Stream(PathBuf, Vec<Split>),
     Tokenizer(PathBuf),
     /// A chat template.
     Template(PathBuf),
@@ -57,7 +59,10 @@ impl<'a> Contents<'a> {
         for path in reads.files()? {
             // Which split a text belongs to, and in which order, follows from its name.
             hash.update(path.strip_prefix(reads.root()).unwrap_or(&path).to_string_lossy().as_bytes());
-            hash.update(self.checksums.of_file(&path).ok()?);
+            hash.update(match reads {
+                Reads::Stream(..) => checksums::of_ends(&path).ok()?,
+                _ => self.checksums.of_file(&path).ok()?,
+            });
         }
         Some(hex(&hash.finalize()))
     }
@@ -73,11 +78,15 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
     if let Some(folder) = cell.tuning.folder() {
         all.push(("tuning.adapter", Reads::Adapter(folder.to_path_buf())));
     }
-    if let Data::Text { corpus, reading, template, tokenizer, train_split, eval_split, .. } = &cell.data {
+    if let Data::Text {
+        corpus, reading, template, tokenizer, train_split, eval_split, shuffle_buffer, ..
+    } = &cell.data
+    {
         if let TextSource::Path(path) = corpus {
             let evaluated = cell.eval.map(|_| *eval_split);
             let splits = std::iter::once(*train_split).chain(evaluated).collect();
-            all.push(("data.corpus", Reads::Corpus(hub::local_with(path, reading.needs()), splits)));
+            let reads = if shuffle_buffer.is_some() { Reads::Stream } else { Reads::Corpus };
+            all.push(("data.corpus", reads(hub::local_with(path, reading.needs()), splits)));
         }
         if let TokenizerSource::Path(path) = tokenizer {
             all.push(("data.tokenizer", Reads::Tokenizer(hub::local(path))));
@@ -105,6 +114,7 @@ impl Reads {
         match self {
             Self::Weights(path)
             | Self::Corpus(path, _)
+            | Self::Stream(path, _)
             | Self::Tokenizer(path)
             | Self::Template(path)
             | Self::Adapter(path)
@@ -116,7 +126,9 @@ impl Reads {
     fn files(&self) -> Option<Vec<PathBuf>> {
         match self {
             Self::Weights(folder) => weights::files(folder).ok(),
-            Self::Corpus(root, splits) => Some(Corpus::open(root).ok()?.files(splits)),
+            Self::Corpus(root, splits) | Self::Stream(root, splits) => {
+                Some(Corpus::open(root).ok()?.files(splits))
+            }
             Self::Tokenizer(path) => Some(Tokenizer::files(path)),
             Self::Template(file) => Some(vec![file.clone()]),
             Self::Adapter(folder) => Some([peft::CONFIG, peft::TENSORS].map(|file| folder.join(file)).into()),

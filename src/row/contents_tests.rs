@@ -94,6 +94,19 @@ fn a_missing_file_has_no_checksum_until_it_is_there() {
     assert!(inputs(&cell).contains_key("data.tokenizer"));
 }
 
+/// Its files are not read whole before it begins.
+#[test]
+fn a_corpus_that_is_read_in_buffers_is_known_by_the_ends_of_its_files() {
+    let place = place();
+    let mut cell = cell(place.path(), false);
+    let sum = |cell: &Cell| inputs(cell)["data.corpus"].clone();
+    let whole = sum(&cell);
+    let Data::Text { shuffle_buffer, .. } = &mut cell.data else { panic!("not text") };
+    *shuffle_buffer = Some(8);
+    let ends = sum(&cell);
+    assert!(ends != whole && ends == sum(&cell));
+}
+
 #[test]
 fn a_chat_template_decides_where_it_is_a_file() {
     let place = place();

@@ -55,8 +55,8 @@ fn remembered(
     if store.tokens().len() < LEAST || write(folder, &path, &store).is_err() {
         return Ok(store);
     }
-    // Mapped, its memory is the one of all processes.
-    Ok(Store::open(&path).unwrap_or(store))
+    // Mapped, its memory is the one of all processes. It is not read for that: tokens would be in memory twice.
+    Ok(Store::map(&path).unwrap_or(store))
 }
 
 /// The tokens of a file, which is noted as used.

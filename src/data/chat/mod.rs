@@ -5,6 +5,7 @@ mod jinja;
 mod messages;
 mod template;
 mod turns;
+mod variables;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,12 +16,15 @@ use super::section::Learn;
 use super::{DataError, Tokenizer};
 use messages::Messages;
 pub use template::{NAMES, Template};
+pub use variables::variables;
 
-/// What makes tokens of the chats of a cell: `data.template` or the template of its tokenizer, and `data.learn`.
+/// What makes tokens of the chats of a cell: `data.template` or the template of its tokenizer, `data.template_variables` and
+/// `data.learn`.
 #[derive(Debug)]
 pub struct Chats {
     tokenizer: Option<PathBuf>,
     template: Option<String>,
+    variables: Option<String>,
     learn: Learn,
     /// Read with the first chat: data without chats need none.
     read: OnceLock<Result<Template, DataError>>,
@@ -28,8 +32,13 @@ pub struct Chats {
 
 impl Chats {
     /// `tokenizer`: the file or folder of one that is not trained.
-    pub fn new(tokenizer: Option<PathBuf>, template: Option<String>, learn: Learn) -> Self {
-        Self { tokenizer, template, learn, read: OnceLock::new() }
+    pub fn new(
+        tokenizer: Option<PathBuf>,
+        template: Option<String>,
+        variables: Option<String>,
+        learn: Learn,
+    ) -> Self {
+        Self { tokenizer, template, variables, learn, read: OnceLock::new() }
     }
 
     /// # Errors
@@ -46,9 +55,15 @@ impl Chats {
     }
 
     /// # Errors
-    /// As [`Template::load`].
+    /// As [`Template::load`] and [`Template::with_variables`].
     pub fn template(&self) -> Result<&Template, DataError> {
-        let load = || Template::load(self.tokenizer.as_deref(), self.template.as_deref());
+        let load = || {
+            let template = Template::load(self.tokenizer.as_deref(), self.template.as_deref())?;
+            match &self.variables {
+                None => Ok(template),
+                Some(variables) => template.with_variables(variables),
+            }
+        };
         self.read.get_or_init(load).as_ref().map_err(|e| DataError::new(e.to_string()))
     }
 }

@@ -10,6 +10,7 @@ use time::UtcDateTime;
 use super::jinja::Jinja;
 use super::messages::Messages;
 use super::turns::Chat;
+use super::variables::{check, variables};
 use crate::data::DataError;
 use crate::data::tokenizer::read_json;
 use crate::params::hub::{self, Needs};
@@ -22,6 +23,9 @@ pub const NAMES: [&str; 2] = [KNOWN[0].0, KNOWN[1].0];
 /// The special tokens that a template can use.
 const TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+/// What a template gets of a chat.
+const GIVEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
 const CONFIG: &str = "tokenizer_config.json";
 const FILE: &str = "chat_template.jinja";
 /// Templates by the names of their files.
@@ -37,6 +41,8 @@ pub struct Template {
     /// Chats with tools have one of their own.
     tools: Option<Jinja>,
     tokens: Vec<(&'static str, String)>,
+    /// Of the recipe.
+    variables: Vec<(String, Value)>,
     identity: String,
 }
 
@@ -86,8 +92,22 @@ impl Template {
             chats: compiled(&source)?,
             tools: tools.as_ref().map(compiled).transpose()?,
             tokens,
+            variables: Vec::new(),
             identity,
         })
+    }
+
+    /// The same with `data.template_variables`.
+    ///
+    /// # Errors
+    /// As [`variables`], and a variable that the template does not read.
+    pub fn with_variables(mut self, text: &str) -> Result<Self, DataError> {
+        self.variables = variables(text).map_err(DataError::new)?;
+        let read = [Some(&self.chats), self.tools.as_ref()].into_iter().flatten().flat_map(Jinja::reads);
+        let given = GIVEN.iter().chain(&TOKENS).map(|name| (*name).to_string());
+        check(&self.variables, &read.collect(), &given.collect()).map_err(DataError::new)?;
+        self.identity += &format!(" {:?}", self.variables);
+        Ok(self)
     }
 
     /// What the texts of chats depend on: equal for templates that make equal texts of all chats.
@@ -127,14 +147,11 @@ impl Template {
 
     fn variables(&self, messages: &Messages, prompt: bool) -> Value {
         let none = || Value::from(());
-        let given = [
-            ("messages", Value::from(messages.list.clone())),
-            ("tools", messages.tools.clone().unwrap_or_else(none)),
-            ("documents", none()),
-            ("add_generation_prompt", prompt.into()),
-        ];
+        let list = Value::from(messages.list.clone());
+        let values = [list, messages.tools.clone().unwrap_or_else(none), none(), prompt.into()];
         let tokens = self.tokens.iter().map(|(name, token)| (*name, Value::from(token.as_str())));
-        Value::from_pairs(tokens.chain(given))
+        let own = self.variables.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        Value::from_pairs(tokens.chain(own).chain(GIVEN.into_iter().zip(values)))
     }
 }
 

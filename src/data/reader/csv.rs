@@ -2,21 +2,20 @@
 //!
 //! Polars reads such a file whole, and says of a broken line only that there is one.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{Bytes, Read};
 use std::path::{Path, PathBuf};
 
 use minijinja::Value;
 
 use super::DataError;
-use super::lines::{cannot_read, open, utf8};
+use super::lines::{Reader, cannot_read, open, utf8};
 use super::rows::{Fields, Row, Wanted};
 
 /// Most bytes of a row: where a quote has no end, the rest of a file is one field.
 const MOST: usize = 64 << 20;
 
 pub struct Csv {
-    bytes: std::io::Bytes<BufReader<File>>,
+    bytes: Bytes<Reader>,
     path: PathBuf,
     separator: u8,
     names: Vec<String>,

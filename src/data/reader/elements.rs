@@ -1,16 +1,15 @@
 //! [`Elements`]: the elements of a file with a JSON list, read one by one.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
-use super::lines::{cannot_read, open, utf8};
+use super::lines::{Reader, cannot_read, open, utf8};
 
 /// The text of each element, with its number from 1 on. What is no text, and a list without its end, are elements that say
 /// why.
 pub struct Elements {
-    reader: BufReader<File>,
+    reader: Reader,
     path: PathBuf,
     number: usize,
     /// Bytes that are read.

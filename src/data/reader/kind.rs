@@ -35,6 +35,9 @@ const KINDS: [(&str, Kind); 11] = [
     ("bin", Kind::Tokens),
 ];
 
+/// Ends the name of a compressed file.
+const GZIP: &str = "gz";
+
 /// Files beside data and models that describe them.
 const DESCRIPTIONS: [&str; 11] = [
     "dataset_info.json",
@@ -53,13 +56,16 @@ const DESCRIPTIONS: [&str; 11] = [
 impl Kind {
     /// `None` for a file that is not read.
     pub fn from_path(path: &Path) -> Option<Self> {
-        let ending = ending(path);
-        KINDS.iter().find(|(own, _)| *own == ending).map(|(_, kind)| *kind)
+        let compressed = is_compressed(path);
+        let ending = if compressed { ending(&path.with_extension("")) } else { ending(path) };
+        let kind = KINDS.iter().find(|(own, _)| *own == ending).map(|(_, kind)| *kind);
+        // Files of these kinds are read from several places.
+        kind.filter(|kind| !compressed || !matches!(kind, Self::Parquet | Self::Tokens))
     }
 
     /// Endings of the files that are read, with dots.
     pub fn endings() -> String {
-        format!(".{}", KINDS.map(|(ending, _)| ending).join(", ."))
+        format!(".{} (text, JSON and CSV also with .{GZIP})", KINDS.map(|(ending, _)| ending).join(", ."))
     }
 
     /// Whether it is text without records.
@@ -81,6 +87,11 @@ impl Kind {
 /// Whether a file describes data or a model.
 pub fn describes(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| DESCRIPTIONS.contains(&name))
+}
+
+/// Whether a file is compressed.
+pub fn is_compressed(path: &Path) -> bool {
+    ending(path) == GZIP
 }
 
 /// The ending of a path in lower case; empty without one.

@@ -84,6 +84,13 @@ impl Records {
         Self { vocab_size: Some(vocab_size), ..self }
     }
 
+    /// With its files in another order; before the first is read.
+    #[must_use]
+    pub fn in_order(mut self, order: impl FnOnce(&mut [PathBuf])) -> Self {
+        order(self.files.as_mut_slice());
+        self
+    }
+
     /// What was left out so far; all of it at the end.
     pub fn left_out(&self) -> LeftOut {
         self.left_out

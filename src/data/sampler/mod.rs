@@ -95,7 +95,7 @@ pub struct Position {
 }
 
 impl Position {
-    fn of_epoch(epoch: u64) -> Self {
+    pub fn of_epoch(epoch: u64) -> Self {
         Self { epoch, index: 0 }
     }
 
@@ -205,21 +205,38 @@ pub struct Draws {
     /// Samples that the epoch's batches so far counted as dropped, and those of epochs passed over.
     counted: usize,
     passed_over: usize,
+    /// Epochs from this one on have other samples.
+    end: u64,
 }
 
 impl Draws {
     /// From `start` on, the same ones that an uninterrupted run would see.
     pub fn new(plan: SamplingPlan, start: Position) -> Self {
+        Self::until(u64::MAX, plan, start)
+    }
+
+    /// The same, of the epoch of `start` alone.
+    pub fn of_epoch(plan: SamplingPlan, start: Position) -> Self {
+        Self::until(start.epoch + 1, plan, start)
+    }
+
+    fn until(end: u64, plan: SamplingPlan, start: Position) -> Self {
         let (epoch, next) = (Box::new(std::iter::from_fn(|| None)), Position::default());
-        let mut draws = Self { plan, epoch, next, upcoming: None, counted: 0, passed_over: 0 };
+        let mut draws = Self { plan, epoch, next, upcoming: None, counted: 0, passed_over: 0, end };
         draws.begin(start.epoch);
         draws.by_ref().take(start.index).for_each(drop);
         draws
     }
 
+    /// Samples of epochs without a batch that no batch has counted as dropped.
+    pub fn passed_over(&self) -> usize {
+        self.passed_over
+    }
+
     /// Begins the first epoch from this one on that has a batch.
     fn begin(&mut self, first: u64) {
-        for number in first..first + MOST_EMPTY {
+        self.next = Position::of_epoch(first);
+        for number in first..self.end.min(first + MOST_EMPTY) {
             (self.epoch, self.next, self.counted) = (self.plan.epoch(number), Position::of_epoch(number), 0);
             self.upcoming = self.epoch.next();
             if self.upcoming.is_some() {
@@ -233,7 +250,7 @@ impl Draws {
 impl Iterator for Draws {
     type Item = Draw;
 
-    /// `None` only when [`MOST_EMPTY`] epochs have no batch.
+    /// `None` behind the only epoch, and when [`MOST_EMPTY`] epochs have no batch.
     fn next(&mut self) -> Option<Draw> {
         let samples = self.upcoming.take()?;
         self.upcoming = self.epoch.next();

@@ -24,8 +24,20 @@ pub type Source<'r> = dyn Iterator<Item = Result<Record, DataError>> + Send + 'r
 /// # Errors
 /// When a record cannot be read, or encoded.
 pub fn encode_all(records: &mut Source, encoder: &Encoder, skip: bool) -> Result<Store, DataError> {
+    encode_after(0, records, encoder, skip)
+}
+
+/// The same, behind so many records.
+///
+/// # Errors
+/// As [`encode_all`].
+pub fn encode_after(
+    mut number: usize,
+    records: &mut Source,
+    encoder: &Encoder,
+    skip: bool,
+) -> Result<Store, DataError> {
     let mut store = Store::empty();
-    let mut number = 0;
     scope(|threads| {
         let (sender, batches) = sync_channel(AHEAD);
         threads.spawn(move || {
@@ -74,7 +86,7 @@ impl Iterator for Batches<'_, '_> {
 }
 
 /// Bytes of a record's text, about.
-fn size(record: &Record) -> usize {
+pub fn size(record: &Record) -> usize {
     match record {
         Record::Text(text) => text.len(),
         Record::Pair(pair) => pair.prompt.len() + pair.completion.len(),

@@ -107,16 +107,27 @@ impl Store {
 
     /// Maps a file that [`write`](Self::write) made; `None` where there is none, or it is not as it was written.
     pub fn open(path: &Path) -> Option<Self> {
+        Self::map(path).filter(Self::is_intact)
+    }
+
+    /// The same without reading all of it: of a file that was written just now.
+    pub fn map(path: &Path) -> Option<Self> {
         let file = File::open(path).ok()?;
         // SAFETY: the mapping is read-only, and files of the cache are replaced by others, never changed or cut short.
         let map = unsafe { Mmap::map(&file) }.ok()?;
         let header: &[u64] = bytemuck::cast_slice(map.get(..8 * HEADER)?);
-        let &[MAGIC, places, tokens, broken, duplicates, checksum] = header else { return None };
+        let &[MAGIC, places, tokens, broken, duplicates, _] = header else { return None };
         let bytes = places.checked_mul(16)?.checked_add(tokens.checked_mul(4)?)?;
         let is_whole = bytes.checked_add(8 * HEADER as u64)? == map.len() as u64;
-        let is_intact = is_whole && checksum_of(&header[..HEADER - 1], &map[8 * HEADER..]) == checksum;
         let content = Content::File { places: places as usize, map };
-        is_intact.then_some(Self { content, broken, duplicates })
+        is_whole.then_some(Self { content, broken, duplicates })
+    }
+
+    fn is_intact(&self) -> bool {
+        let Content::File { map, .. } = &self.content else { return true };
+        let (header, content) = map.split_at(8 * HEADER);
+        let (header, checksum) = header.split_at(8 * (HEADER - 1));
+        checksum_of(header, content).to_le_bytes() == checksum
     }
 
     /// Writes what [`open`](Self::open) reads.
@@ -134,8 +145,8 @@ impl Store {
 }
 
 /// The checksum of a file with this header before these bytes.
-fn checksum_of(header: &[u64], bytes: &[u8]) -> u64 {
-    let mut checksum = crc(bytemuck::cast_slice(header));
+fn checksum_of(header: &[u8], bytes: &[u8]) -> u64 {
+    let mut checksum = crc(header);
     checksum.combine(&crc_of(bytes));
     u64::from(checksum.sum())
 }

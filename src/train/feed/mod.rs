@@ -1,5 +1,6 @@
 //! [`Feed`]: the batches of a cell's steps.
 
+mod batches;
 mod prepared;
 mod problems;
 mod tokens;

@@ -1,8 +1,7 @@
 //! [`TokenFeed`]: samples that a sampler draws, collated by a loader and copied to the device.
 
-use std::sync::Arc;
-
-use super::prepared::{Prepared, finish, on_device};
+use super::batches::Batches;
+use super::prepared::Prepared;
 use super::{BatchIterator, Feed};
 use crate::common::DeviceId;
 use crate::common::refusal::refuse;
@@ -10,8 +9,8 @@ use crate::data::corpus::Corpus;
 use crate::data::statistics::texts;
 use crate::data::task::{Exam, Problem};
 use crate::data::{
-    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Prompts, Sampler,
-    SamplerConfig, Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
+    DataError, Dataset, Draws, Loader, Part, Position, Prompted, Prompts, Sampler, SamplerConfig, Samples,
+    Share, Standard, Stream, Tokenizer,
 };
 use crate::device::Staging;
 use crate::measure::{Load, Texts};
@@ -24,9 +23,12 @@ const MOST_WIDTHS: usize = 32;
 /// Micro-batches of tokens. The last step of an epoch of samples may have fewer of them.
 pub struct TokenFeed {
     train: Batches,
-    /// For samples `None` until the first step, so that loading ahead cannot hide time before it. For blocks it is there
-    /// from the start: their order is made before memory is counted.
+    /// For samples, and for a stream, `None` until the first step, so that loading ahead cannot hide time before it. For blocks
+    /// it is there from the start: their order is made before memory is counted.
     loader: Option<Loader<Prepared>>,
+    /// The text behind the first buffer of samples, which are those of `train`, until the loader has it; `None` where these
+    /// are all.
+    stream: Option<Stream>,
     /// After the batches taken so far.
     position: Position,
     tokenizer: Option<Tokenizer>,
@@ -42,75 +44,6 @@ pub struct TokenFeed {
     loads: Vec<Load>,
 }
 
-/// A text and the batches made of it.
-struct Batches {
-    plan: SamplingPlan,
-    collator: Arc<Collator>,
-}
-
-impl Batches {
-    fn open(
-        cell: &Cell,
-        data: &Dataset,
-        part: Part,
-        config: SamplerConfig,
-        share: Share,
-    ) -> Result<Self, DataError> {
-        let samples = data.samples(part, &config, cell.train.seq_len)?;
-        Ok(Self::of(cell, samples, config, share))
-    }
-
-    fn of(cell: &Cell, samples: Samples, mut config: SamplerConfig, share: Share) -> Self {
-        // The recipe says how samples are loaded. The host of a GPU has cores left to make a step's blocks ahead; on the
-        // CPU they would be missing to the kernels, and the batches would count as the cell's memory.
-        if !config.sampler.keeps_samples() && cell.device_id() != DeviceId::Cpu {
-            (config.num_workers, config.prefetch_factor) = (1, cell.train.accumulation_steps);
-        }
-        let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
-        let lengths = Arc::new(samples.lengths());
-        let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
-        let virtual_tokens = cell.tuning().virtual_tokens;
-        let collator =
-            Collator { samples, config, batch_size, max_length, start: start(cell), virtual_tokens, share };
-        Self { plan, collator: Arc::new(collator) }
-    }
-
-    /// Held-out text in blocks, as in training; or in packed samples, so that every sampler gets the same tokens and as many
-    /// in each batch.
-    fn held_out(cell: &Cell, data: &Dataset, trained: SamplerConfig) -> Result<(Self, Draws), DataError> {
-        let packed = SamplerConfig {
-            sampler: Sampler::Packed(Packed::default()),
-            tokenize: Tokenize::Once,
-            ..trained
-        };
-        let standard = SamplerConfig { sampler: Sampler::Standard(Standard {}), ..packed };
-        let config = match trained.sampler.keeps_samples() {
-            true if start(cell).is_some() => standard,
-            true => packed,
-            false => trained,
-        };
-        let mut source = Self::open(cell, data, Part::HeldOut, config, Share::WHOLE)?;
-        // If there are several batches, all weigh the same in the mean.
-        source.plan.config.drop_last = source.tokens() >= cell.train.tokens() as u64;
-        let draws = Draws::new(source.plan.clone(), Position::default());
-        Ok((source, draws))
-    }
-
-    /// Of all samples.
-    fn tokens(&self) -> u64 {
-        self.plan.lengths.iter().map(|length| u64::from(*length)).sum()
-    }
-
-    fn loader(&self, start: Position, device: DeviceId) -> Loader<Prepared> {
-        Loader::new(&self.plan, &self.collator, start, finish(device))
-    }
-
-    /// A batch that does not count as seen.
-    fn alone(&self, samples: &[u32], device: DeviceId) -> LmBatch {
-        on_device(self.collator.collate(samples).unwrap_or_else(|e| refuse(e)), device)
-    }
-}
-
 impl TokenFeed {
     /// `share`: the part of each training batch.
     ///
@@ -120,9 +53,15 @@ impl TokenFeed {
         let (device, config) = (cell.device_id(), cell.data.sampler());
         let vocab = cell.model.vocab_size().expect("a language model");
         let data = Dataset::open(&cell.data, cell.task.as_ref(), u64::from(cell.seed), vocab)?;
-        let train = Batches::open(cell, &data, Part::Train, config, share)?;
+        let mut stream = data.stream(&config, cell.train.seq_len, u64::from(cell.seed));
+        let train = match stream.as_mut().and_then(Stream::next) {
+            Some(samples) => Batches::of(cell, samples?, config, share),
+            None => Batches::open(cell, &data, Part::Train, config, share)?,
+        };
+        let is_early = stream.is_none() && !config.sampler.keeps_samples();
         Ok(Self {
-            loader: (!config.sampler.keeps_samples()).then(|| train.loader(Position::default(), device)),
+            loader: is_early.then(|| train.loader(Position::default(), device)),
+            stream,
             position: Position::default(),
             train,
             held_out: cell.eval.map(|_| Batches::held_out(cell, &data, config)).transpose()?,
@@ -139,11 +78,6 @@ impl TokenFeed {
             loads: Vec::new(),
         })
     }
-}
-
-/// The token that a target begins with, of an encoder and a decoder.
-fn start(cell: &Cell) -> Option<u32> {
-    cell.model.language()?.architecture().encoder.map(|encoder| encoder.start)
 }
 
 /// The test sets of a task with classes: one of the training distribution, and the published one of another.
@@ -190,7 +124,10 @@ fn weigh(mut batches: Vec<LmBatch>) -> Vec<LmBatch> {
 
 impl Feed<LmBatch> for TokenFeed {
     fn next(&mut self) -> Vec<LmBatch> {
-        let loader = self.loader.get_or_insert_with(|| self.train.loader(self.position, self.device));
+        let loader = self.loader.get_or_insert_with(|| match self.stream.take() {
+            None => self.train.loader(self.position, self.device),
+            Some(stream) => self.train.streamed(stream, self.position, self.device),
+        });
         let (mut batches, mut load) = (Vec::with_capacity(self.accumulation_steps), Load::default());
         for _ in 0..self.accumulation_steps {
             let loaded = loader.load().unwrap_or_else(|e| refuse(e));

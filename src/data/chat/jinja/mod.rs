@@ -8,6 +8,7 @@ mod python;
 mod source;
 mod time;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use ::time::UtcDateTime;
@@ -53,6 +54,14 @@ impl Jinja {
     /// What the template raises.
     pub fn render(&self, variables: Value) -> Result<String, String> {
         rendered(&self.plain, variables)
+    }
+
+    /// The variables that the template reads.
+    pub fn reads(&self) -> HashSet<String> {
+        let template = self.plain.get_template(NAME);
+        let mut names = template.map(|template| template.undeclared_variables(false)).unwrap_or_default();
+        self.plain.globals().for_each(|(name, _)| _ = names.remove(name));
+        names
     }
 
     /// Whether the template says what the model generates.
