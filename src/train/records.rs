@@ -24,7 +24,7 @@ pub(super) struct Records {
 }
 
 /// A step that has ended, before its loss is known.
-pub(super) struct Ended {
+pub(super) struct StepEnd {
     /// From 0, warm-up included.
     pub step: usize,
     /// What the schedule made of the learning rate, as a factor.
@@ -50,7 +50,7 @@ impl Records {
     }
 
     /// Notes a step that has ended, unless it trained a network of the warm-up.
-    pub fn note(&mut self, ended: &Ended) {
+    pub fn note(&mut self, ended: &StepEnd) {
         if !self.wanted || ended.step < self.apart {
             return;
         }
@@ -113,8 +113,8 @@ mod tests {
         Records::new(&cell, &Groups::alone(), logged, apart)
     }
 
-    fn ended(step: usize) -> Ended {
-        Ended { step, rate: 0.25, seconds: Some(2.0), tokens: 4 }
+    fn ended(step: usize) -> StepEnd {
+        StepEnd { step, rate: 0.25, seconds: Some(2.0), tokens: 4 }
     }
 
     /// On a GPU: when a step ends, the loss of the step before it is known.

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 
 use super::build::Build;
 use super::clock::Clock;
-use super::records::{Ended, Records};
+use super::records::{Records, StepEnd};
 use super::saving::{BUILD, Progress, State, States, unwritten};
 use super::step::PhaseEnd;
 use super::training::{Shares, Training};
@@ -138,24 +138,11 @@ impl<'r, N: Build> Run<'r, N> {
             }
             let begun = clock.now();
             self.training.load();
-            // Each of these waits for the device twice, so a step that needs none of them does not call `aside`.
-            if self.training.enters_phase() {
-                let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
-                self.aside(&mut clock, |run, _| run.training.enter_phase()).unwrap_or_else(failed);
-            }
-            if step == self.apart {
-                self.aside(&mut clock, |run, _| {
-                    run.training.answer();
-                    run.training.write();
-                });
-            }
-            if self.training.evaluation_is_due(step == self.apart) {
-                self.aside(&mut clock, |run, _| run.training.evaluate())?;
-            }
+            self.before_step(step, &mut clock)?;
             let rate = self.training.rate();
             self.step(step >= warmup)?;
             let seconds = (step >= warmup).then(|| clock.now() - begun);
-            self.records.note(&Ended { step, rate, seconds, tokens: self.tokens(step) });
+            self.records.note(&StepEnd { step, rate, seconds, tokens: self.tokens(step) });
             self.tell();
             let every = self.states.as_ref().map(|states| states.every);
             if every.is_some_and(|every| (step + 1 - self.apart).is_multiple_of(every)) {
@@ -164,6 +151,31 @@ impl<'r, N: Build> Run<'r, N> {
         }
         clock.stop();
         self.traffic = self.world.traffic() - self.traffic;
+        self.after_last_step()?;
+        Ok(clock.seconds)
+    }
+
+    /// What is due before a step. Each of these waits for the device twice, so a step that needs none of them does not call
+    /// `aside`.
+    fn before_step(&mut self, step: usize, clock: &mut Clock) -> Result<(), Stop> {
+        if self.training.enters_phase() {
+            let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
+            self.aside(clock, |run, _| run.training.enter_phase()).unwrap_or_else(failed);
+        }
+        if step == self.apart {
+            self.aside(clock, |run, _| {
+                run.training.answer();
+                run.training.write();
+            });
+        }
+        match self.training.evaluation_is_due(step == self.apart) {
+            true => self.aside(clock, |run, _| run.training.evaluate()),
+            false => Ok(()),
+        }
+    }
+
+    /// Reports the last step, and evaluates and answers once more.
+    fn after_last_step(&mut self) -> Result<(), Stop> {
         if self.records.is_waiting() {
             // A GPU's meter may still wait for the last step.
             self.meter.so_far()?;
@@ -189,7 +201,7 @@ impl<'r, N: Build> Run<'r, N> {
             self.training.answer();
             self.training.write();
         }
-        Ok(clock.seconds)
+        Ok(())
     }
 
     /// Does what is no step: neither its time nor its messages are those of the measured steps. Waits for the device before it

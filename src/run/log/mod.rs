@@ -17,20 +17,20 @@ use crate::train::protocol::StepRecord;
 const LINES: &str = "steps.jsonl";
 /// How the name of a file for TensorBoard begins and ends; the seconds of its making stand between.
 const EVENTS: [&str; 2] = ["events.out.tfevents.", ".runner"];
-/// How much older than a step the files may be.
+/// How long steps wait for others with which they are written.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// The log of one process of a cell, in a folder of its own.
 pub struct StepLog {
     folder: PathBuf,
     /// `None` before the first step, and once a write has failed.
-    files: Option<Files>,
+    files: Option<OpenFiles>,
     /// Why not every step is in the files.
     failed: Option<String>,
 }
 
 /// The two files, as far as they are written.
-struct Files {
+struct OpenFiles {
     lines: BufWriter<File>,
     events: BufWriter<File>,
     flushed: Instant,
@@ -38,7 +38,7 @@ struct Files {
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Line {
+struct LoggedStep {
     /// When the runner heard of the step: seconds since 1970, UTC.
     time: f64,
     #[serde(flatten)]
@@ -61,21 +61,21 @@ impl StepLog {
             return;
         }
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let line = Line {
+        let line = LoggedStep {
             time: time.as_millis() as f64 / 1e3,
             record: record.clone(),
             tokens_per_second: record.tokens_per_second(),
         };
         let written = match &mut self.files {
             Some(files) => files.add(&line),
-            None => Files::begin(&self.folder, &line).map(|files| self.files = Some(files)),
+            None => OpenFiles::begin(&self.folder, &line).map(|files| self.files = Some(files)),
         };
         self.check(written, record.step);
     }
 
     /// Writes what is not written yet. Returns why not every step is in the files, and what to do.
     pub fn end(mut self) -> Option<String> {
-        let flushed = self.files.as_mut().map_or(Ok(()), Files::flush);
+        let flushed = self.files.as_mut().map_or(Ok(()), OpenFiles::flush);
         self.check(flushed, 0);
         self.failed
     }
@@ -93,11 +93,11 @@ impl StepLog {
     }
 }
 
-impl Files {
-    fn begin(folder: &Path, first: &Line) -> io::Result<Self> {
+impl OpenFiles {
+    fn begin(folder: &Path, first: &LoggedStep) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let is_before = |line: &Line| line.record.step < first.record.step;
-        let kept: Vec<Line> = read(&folder.join(LINES)).into_iter().filter(is_before).collect();
+        let is_before = |line: &LoggedStep| line.record.step < first.record.step;
+        let kept: Vec<LoggedStep> = read(&folder.join(LINES)).into_iter().filter(is_before).collect();
         remove_older(folder, Duration::ZERO, |name| name.starts_with(EVENTS[0]) && name.ends_with(EVENTS[1]));
         let events = format!("{}{}{}", EVENTS[0], first.time as u64, EVENTS[1]);
         let open = |name: &str| File::create(folder.join(name)).map(BufWriter::new);
@@ -108,12 +108,12 @@ impl Files {
         Ok(files)
     }
 
-    fn add(&mut self, line: &Line) -> io::Result<()> {
+    fn add(&mut self, line: &LoggedStep) -> io::Result<()> {
         self.write(line)?;
         if self.flushed.elapsed() >= FLUSH { self.flush() } else { Ok(()) }
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, line: &LoggedStep) -> io::Result<()> {
         serde_json::to_writer(&mut self.lines, line)?;
         self.lines.write_all(b"\n")?;
         self.events.write_all(&event::scalars(line.time, line.record.step, &line.numbers()))
@@ -126,7 +126,7 @@ impl Files {
     }
 }
 
-impl Line {
+impl LoggedStep {
     /// What TensorBoard draws, by the names of the line.
     fn numbers(&self) -> Vec<(&'static str, f64)> {
         let StepRecord { loss, learning_rate, gradient_norm, memory_bytes, .. } = self.record;
@@ -142,7 +142,7 @@ impl Line {
 }
 
 /// The lines of a log up to the first that is not whole, such as the last one of a run that was killed.
-fn read(path: &Path) -> Vec<Line> {
+fn read(path: &Path) -> Vec<LoggedStep> {
     // What is no file, such as a device, may never end.
     let text = regular(path).and_then(|_| fs::read_to_string(path)).unwrap_or_default();
     text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
