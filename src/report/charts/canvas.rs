@@ -36,7 +36,8 @@ pub const MUTED: RGBColor = RGBColor(95, 95, 95);
 pub const GRID: RGBColor = RGBColor(222, 222, 222);
 pub const ALARM: RGBColor = RGBColor(170, 20, 40);
 
-/// The regular and the bold face.
+/// The regular and the bold face. Not inlined: each unit of code that inlines it holds the faces once more.
+#[inline(never)]
 pub fn font_files() -> [&'static [u8]; 2] {
     [dejavu::sans::regular(), dejavu::sans::bold()]
 }
