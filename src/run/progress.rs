@@ -1,5 +1,6 @@
 //! [`Progress`]: what the user sees while cells run, on standard error; standard output is for results.
 
+use std::collections::HashMap;
 use std::io::{IsTerminal, stderr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use super::pace::{Steps, fitting};
 use crate::common::streams::tell;
 use crate::common::text;
 use crate::common::{Bytes, locked};
+use crate::keys::Settings;
 use crate::measure::{Loading, Samples};
 use crate::recipe::{Cell, Recipe, keys};
 use crate::row::Row;
@@ -26,7 +28,7 @@ pub struct Label {
     pub count: usize,
     /// In a cell with several processes: which one, of how many.
     pub process: Option<(usize, usize)>,
-    /// Its values of the keys that the recipe sweeps: `train.batch_size=4`.
+    /// The name that the recipe gives it, and its values of the keys that the recipe sweeps: `train.batch_size=4`.
     pub settings: String,
     /// Steps, including warm-up; `None` for epochs, whose steps the cell reports once it has read its samples.
     pub steps: Option<usize>,
@@ -142,26 +144,43 @@ pub(super) fn measured_elsewhere(cell: &Label) -> String {
 impl Label {
     /// The labels of all cells of a recipe.
     pub fn of(recipe: &Recipe) -> Vec<Self> {
-        let swept = &recipe.swept;
+        let settings: Vec<Settings> = recipe.cells.par_iter().map(Cell::settings).collect();
+        let telling = telling(recipe, &settings);
         let label = |(position, cell): (usize, &Cell)| {
-            let settings = cell.settings();
-            let values = swept.iter().filter_map(|key| {
-                let value = settings.get(key)?;
+            let (name, own) = (recipe.names.get(position).map_or("", String::as_str), &settings[position]);
+            let values = telling[name].iter().filter_map(|key| {
+                let value = own.get(*key)?;
                 Some(format!("{key}={}", keys::shown(key, value)))
             });
+            let name = (!name.is_empty()).then(|| name.to_string());
+            let shown = name.into_iter().chain(values).join(" ");
             let flops = cell.flops();
             let steps = cell.measure.steps.map(|steps| cell.measure.warmup + steps);
             Self {
                 number: position + 1,
                 count: recipe.cells.len(),
                 process: None,
-                settings: text::on_terminal(&values.into_iter().join(" ")),
+                settings: text::on_terminal(&shown),
                 steps,
                 work: (flops.forward + flops.backward + flops.recompute) * steps.unwrap_or(1) as f64,
             }
         };
         recipe.cells.par_iter().enumerate().map(label).collect()
     }
+}
+
+/// For each name that the recipe gives to cells, the swept keys in which cells of this name differ; without a name all of them.
+fn telling<'a>(recipe: &'a Recipe, settings: &[Settings]) -> HashMap<&'a str, Vec<&'a String>> {
+    let name = |position: usize| recipe.names.get(position).map_or("", String::as_str);
+    let named = (0..settings.len()).into_group_map_by(|position| name(*position));
+    let keys = |(name, positions): (&'a str, Vec<usize>)| {
+        let differs = |key: &&String| {
+            let mut values = positions.iter().map(|position| settings[*position].get(*key));
+            name.is_empty() || !values.all_equal()
+        };
+        (name, recipe.swept.iter().filter(differs).collect())
+    };
+    named.into_iter().map(keys).collect()
 }
 
 impl std::fmt::Display for Label {
@@ -197,6 +216,18 @@ mod tests {
         );
         let row = Row::new(&recipe.cells[1], &testing::environment(), Status::Oom, "too much\nmore".into());
         assert_eq!(ended(&labels[1], &row), "cell 2/3 train.batch_size=2: oom: too much");
+    }
+
+    #[test]
+    fn a_name_stands_for_the_keys_of_its_cells() {
+        let recipe = testing::recipe_with(
+            "[[grid]]\nname = \"small\"\n\"train.batch_size\" = 1\n\"train.seq_len\" = 4\n\
+             [[grid]]\nname = \"large\"\n\"train.batch_size\" = [2, 3]\n",
+        );
+        let labels: Vec<String> = Label::of(&recipe).iter().map(ToString::to_string).collect();
+        let expected =
+            ["cell 1/3 small", "cell 2/3 large train.batch_size=2", "cell 3/3 large train.batch_size=3"];
+        assert_eq!(labels, expected);
     }
 
     #[test]

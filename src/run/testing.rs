@@ -16,8 +16,11 @@ use crate::train::protocol::{Advance, Event};
 
 /// Three cells of one process each, with batch sizes 1, 2 and 3.
 pub fn recipe() -> Recipe {
-    let text =
-        format!("device = \"cpu\"\n{BASE}[measure]\nrepeats = 1\n[grid]\n\"train.batch_size\" = [1, 2, 3]\n");
+    recipe_with("[grid]\n\"train.batch_size\" = [1, 2, 3]\n")
+}
+
+pub fn recipe_with(grid: &str) -> Recipe {
+    let text = format!("device = \"cpu\"\n{BASE}[measure]\nrepeats = 1\n{grid}");
     Recipe::parse(&Source { path: "recipes/three.toml".into(), text }).unwrap()
 }
 
