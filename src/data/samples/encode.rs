@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::scope;
 
+use minijinja::Value;
 use rayon::prelude::*;
 
 use super::encoder::{Encoded, Encoder};
@@ -85,12 +86,18 @@ impl Iterator for Batches<'_, '_> {
     }
 }
 
+/// Bytes of a message, about; of one whose content is no text a guess.
+fn content(message: &Value) -> usize {
+    let content = message.get_attr("content").unwrap_or_default();
+    content.as_str().map_or(512, str::len)
+}
+
 /// Bytes of a record's text, about.
 pub fn size(record: &Record) -> usize {
     match record {
         Record::Text(text) => text.len(),
         Record::Pair(pair) => pair.prompt.len() + pair.completion.len(),
-        Record::Chat(chat) => 512 * chat.messages.len(),
+        Record::Chat(chat) => chat.messages.iter().map(content).sum(),
         Record::Tokens(tokens) => 4 * tokens.ids.len(),
     }
 }
