@@ -69,7 +69,7 @@ fn table(comparison: &Comparison, all: &[(&Line, &Texts)]) -> Option<Table> {
     );
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let header = header.map(String::from).to_vec();
-    (!rows.is_empty()).then(|| Table { caption, header, rows, texts: 1, left_out: 0 })
+    (!rows.is_empty()).then_some(Table { caption, header, rows, texts: 1, left_out: 0 })
 }
 
 /// The first sample, and its tokens one by one.
