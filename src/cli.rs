@@ -59,8 +59,8 @@ pub enum Command {
     Data(DataArgs),
     /// Print where the memory of each cell goes: the formula and bytes of every part, and what was measured
     Memory(MemoryArgs),
-    /// Print the fastest ways to train a recipe within so much memory, why others do not fit, and what runs the best; with --for
-    /// a card by the rates of its data sheet, and for another device without times, those with the least work
+    /// Say how to train a model in so much memory, how fast and at what price, and write the recipe; with --for a card that need
+    /// not be here
     Advise(AdviseArgs),
     /// Check a recipe without running anything
     Check {

@@ -1,6 +1,7 @@
 //! Times of what a step moves: the copies of blocks, and updates on the host.
 
 use super::Rates;
+use crate::estimate::Load;
 use crate::recipe::Cell;
 use crate::residence::{Copies, Memory};
 
@@ -8,11 +9,11 @@ use crate::residence::{Copies, Memory};
 const DISK: f64 = 2e9;
 
 /// Seconds of the copies of blocks, their gradients and their inputs in forward and in backward.
-pub(super) fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
+pub(super) fn copies(load: &Load, rates: &Rates) -> [f64; 2] {
+    let Load { cell, operators, workload, .. } = load;
     if !cell.offload.moves() {
         return [0.0, 0.0];
     }
-    let operators = cell.operators();
     let layers = operators.layers();
     let steps = cell.train.accumulation_steps;
     let block = operators.block_weights();
@@ -22,7 +23,7 @@ pub(super) fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
         return [bytes(steps * cell.offload.fewest_copies_of_a_forward(layers), block) / to_device, 0.0];
     }
     let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
-        operators.fewest_copies(&cell.workload());
+        operators.fewest_copies(workload);
     let gradients = operators.block_trained() * cell.precision.stored_bytes();
     let moving = layers - cell.offload.resident_blocks.count(layers);
     let inputs = match cell.offload.activations {
@@ -54,11 +55,11 @@ fn bus(rates: &Rates) -> [f64; 3] {
 
 /// Seconds of an update that come after backward, apart from the device's work: of one on the host, or of the copies of blocks
 /// that move to one on the device.
-pub(super) fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
+pub(super) fn exposed_update(load: &Load, rates: &Rates, backward: f64) -> f64 {
+    let Load { cell, operators, workload, .. } = load;
     if cell.train.optimizer.rule().is_none() {
         return 0.0;
     }
-    let operators = cell.operators();
     if cell.offload.optimizer == Memory::Device {
         let layers = operators.layers();
         let moving = layers - cell.offload.resident_blocks.count(layers);
@@ -71,7 +72,7 @@ pub(super) fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
     let trained = operators.trained() as f64;
     let in_blocks = operators.trained_in_blocks() as f64;
     // Master, and state, are read and written; a gradient is read, and a weight written.
-    let state = operators.state_bytes(&cell.workload()) as f64;
+    let state = operators.state_bytes(workload) as f64;
     let rate = if cell.offload.optimizer_state.is_memory() {
         rates.host_update
     } else {

@@ -72,15 +72,13 @@ impl Rates {
         }
     }
 
-    /// Of a part of a card that nobody has measured: of each figure of its data sheet the share that an H200 reaches of its
-    /// own, with the host of that.
+    /// Of a part of a card: its products as people measured them on such cards or on others of its kind; of memory and bus the
+    /// share of the data sheet's figure that an H200 reaches, and its host, whose updates are those of two cores beside a GeForce
+    /// card.
     pub fn of_card(card: &Card, part: Slice) -> Self {
         let gpu = Self::assumed(DeviceId::Cuda(0));
         let own = Card::named(MEASURED).expect("in the table");
-        let product = |compute| {
-            let reached = gpu.ceilings.matmul(compute)? / own.product(compute)?;
-            Some(reached * card.product(compute)? * part.products)
-        };
+        let product = |compute| Some(card.reached(compute)? * part.products);
         let bandwidth = |rate: Option<f64>| Some(rate? * card.bandwidth() / own.bandwidth() * part.memory);
         let bus = |rate: Option<f64>| Some(rate? * card.bus() / own.bus());
         let ceilings = Ceilings {
@@ -94,7 +92,11 @@ impl Rates {
             both_ways: bus(gpu.ceilings.both_ways),
             launch: None,
         };
-        Self { ceilings, ..gpu }
+        let host_update = match card.halves_sums() {
+            true => Self::assumed(DeviceId::Cpu).host_update,
+            false => gpu.host_update,
+        };
+        Self { ceilings, host_update, ..gpu }
     }
 
     /// Measured on this machine within seconds, or of a card by its data sheet; `None` for a device that is described, but

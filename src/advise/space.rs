@@ -1,19 +1,22 @@
-//! The ways of training a cell: settings that may change without changing what the cell trains on.
+//! The ways of training a cell: settings that may change without changing what the cell trains on or by which numbers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::mem::discriminant;
 
 use itertools::iproduct;
 
-use super::precisions::precisions;
 use crate::common::DeviceId;
+use crate::data::Rows;
 use crate::device::Target;
 use crate::keys::is_within;
-use crate::ops::Level;
-use crate::recipe::{Cell, WARMUP_OF_A_GRAPH, keys};
+use crate::ops::{Checkpoint, Level};
+use crate::recipe::{Cell, WARMUP_OF_A_GRAPH};
 use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, StatePlace, Strategy};
 
 /// The keys that the search varies.
-pub const AXES: [&str; 11] = [
+pub const AXES: [&str; 13] = [
+    "tuning",
+    "train.optimizer",
     "precision",
     "checkpoint.level",
     "checkpoint.blocks",
@@ -32,40 +35,25 @@ pub fn keeps(kept: &str, axis: &str) -> bool {
     is_within(axis, kept) || is_within(kept, axis)
 }
 
-/// The cell with an optimizer of another kind. Keys that both kinds have keep their values. `None` where there is no such
-/// kind, or one of its keys has no value.
-pub fn with_optimizer(cell: &Cell, kind: &str) -> Option<Cell> {
-    const OPTIMIZER: &str = "train.optimizer";
-    let of_kind = |name: &str| {
-        let path = format!("{OPTIMIZER}.{name}");
-        keys::all()
-            .iter()
-            .any(|entry| entry.path == path && entry.section.kind.is_none_or(|kinds| kinds.has(kind)))
-    };
-    let mut json = cell.to_json();
-    let optimizer = json["train"]["optimizer"].as_object_mut()?;
-    optimizer.retain(|name, _| of_kind(name));
-    optimizer.insert("kind".into(), kind.into());
-    Some(Cell { capability: cell.capability, ..Cell::from_json(&json).ok()? })
-}
-
-/// Every permitted candidate, the cell itself among them. The number of sequences in a step stays the same. `kept`: keys,
-/// or sections, that stay as they are.
+/// Every permitted candidate with the cell's model, optimizer and number types, the cell itself among them if it is permitted.
+/// The number of sequences in a step stays the same. `kept`: keys, or sections, that stay as they are.
 pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
     let keeps = |axis: &str| kept.iter().any(|kept| keeps(kept, axis));
     // What is kept may be what follows from the other keys.
     let follows = keeps("train.graph") && cell.train.graph == cell.is_recorded_by_default();
+    let segments = segments(cell, keeps("checkpoint.blocks"));
+    let homes = offloads(cell, &keeps).into_iter().flat_map(|offload| {
+        let sizes = segments.iter().filter(move |blocks| makes_sense(offload, **blocks));
+        sizes.map(move |blocks| (offload, *blocks)).collect::<Vec<_>>()
+    });
     let all = iproduct!(
-        precisions(cell, target, keeps("precision")),
+        homes,
         levels(cell, keeps("checkpoint.level")),
-        segments(cell, keeps("checkpoint.blocks")),
         batches(cell, keeps("train.batch_size") || keeps("train.accumulation_steps")),
-        graphs(cell, keeps("train.graph")),
-        offloads(cell, &keeps)
+        graphs(cell, keeps("train.graph"))
     );
-    let candidate = |(precision, level, blocks, (batch_size, accumulation_steps), graph, offload)| {
-        let mut candidate = Cell { precision, offload, ..cell.clone() };
-        (candidate.checkpoint.level, candidate.checkpoint.blocks) = (level, blocks);
+    let candidate = |((offload, blocks), level, (batch_size, accumulation_steps), graph)| {
+        let mut candidate = Cell { offload, checkpoint: Checkpoint { level, blocks }, ..cell.clone() };
         (candidate.train.batch_size, candidate.train.accumulation_steps) = (batch_size, accumulation_steps);
         candidate.train.graph = graph;
         if follows {
@@ -76,7 +64,30 @@ pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
         }
         candidate
     };
-    all.map(candidate).filter(|candidate| candidate.is_permitted(target)).collect()
+    let mut known = HashMap::new();
+    let permitted = |candidate: &Cell| {
+        let is = || candidate.is_permitted(target);
+        *known.entry(what_rules_read(candidate)).or_insert_with(is)
+    };
+    all.map(candidate).filter(permitted).collect()
+}
+
+/// Whether segments of so many blocks are a way of their own: blocks that all move are computed again one by one.
+fn makes_sense(offload: Offload, blocks: usize) -> bool {
+    match (offload.moves(), offload.resident_blocks) {
+        (true, ResidentBlocks::Count(0)) => blocks == 0,
+        (true, _) => blocks <= 1,
+        (false, _) => true,
+    }
+}
+
+/// What the rules read of what candidates differ in. Whether a micro-batch is large is a rule's only where ranks divide it.
+fn what_rules_read(candidate: &Cell) -> String {
+    let Cell { checkpoint, train, offload, .. } = candidate;
+    let divided = if candidate.parallel.is_alone() { 0 } else { train.batch_size };
+    let several = train.accumulation_steps > 1;
+    let blocks = checkpoint.blocks.min(2);
+    format!("{:?} {blocks} {several} {divided} {} {offload:?}", checkpoint.level, train.graph)
 }
 
 /// Where the MLP is gated, backward can compute parts of it again.
@@ -100,8 +111,9 @@ fn segments(cell: &Cell, keep: bool) -> Vec<usize> {
 /// Sequences of a micro-batch and micro-batches of a step, with the same product.
 fn batches(cell: &Cell, keep: bool) -> Vec<(usize, usize)> {
     let (own, steps) = (cell.train.batch_size, cell.train.accumulation_steps);
-    // A sampler's batches are its own.
-    if keep || cell.data.sampler().sampler.keeps_samples() {
+    let sampler = cell.data.sampler().sampler;
+    // A sampler's batches are its own, unless it packs so many tokens.
+    if keep || (sampler.keeps_samples() && sampler.rows() != Rows::Packed) {
         return vec![(own, steps)];
     }
     let all = own * steps;
@@ -120,7 +132,8 @@ fn graphs(cell: &Cell, keep: bool) -> Vec<bool> {
 
 fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {
     let own = cell.offload;
-    let updates = cell.train.optimizer.rule().is_some();
+    // An adapter's state is small wherever it is.
+    let updates = cell.train.optimizer.rule().is_some() && cell.tuning.is_full();
     let places = |key: &str, own: Memory, can: bool| match (keeps(key), can) {
         (true, _) => vec![own],
         (false, true) => vec![Memory::Device, Memory::Host],
@@ -131,7 +144,9 @@ fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {
     let mut strategies: Vec<Strategy> = match (keeps("offload.strategy"), is_language) {
         (true, _) => buffers(own.strategy, keeps("offload.buffers")),
         (false, true) => {
-            Strategy::all().flat_map(|strategy| buffers(strategy, keeps("offload.buffers"))).collect()
+            let is_own = |strategy: &Strategy| discriminant(strategy) == discriminant(&own.strategy);
+            let searched = Strategy::all().filter(|strategy| is_own(strategy) || never_waits(strategy));
+            searched.flat_map(|strategy| buffers(strategy, keeps("offload.buffers"))).collect()
         }
         (false, false) => vec![own.strategy],
     };
@@ -143,8 +158,10 @@ fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {
         let can = strategy.movement().is_some_and(|movement| movement.input_stays().is_none());
         let residents = match (keeps("offload.resident_blocks"), moves) {
             (true, _) => vec![own.resident_blocks],
-            (false, true) => vec![ResidentBlocks::Count(0), ResidentBlocks::Auto],
-            (false, false) => vec![ResidentBlocks::Count(0)],
+            (false, true) if copies_ahead(strategy) => {
+                vec![ResidentBlocks::Count(0), ResidentBlocks::Auto]
+            }
+            (false, _) => vec![ResidentBlocks::Count(0)],
         };
         let activations = places("offload.activations", own.activations, moves && can);
         all.extend(iproduct!(activations, residents).map(|(activations, resident_blocks)| Offload {
@@ -155,14 +172,26 @@ fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {
             optimizer_state: if optimizer == Memory::Host { own.optimizer_state } else { StatePlace::Memory },
         }));
     }
+    if !all.contains(&own) {
+        all.push(own);
+    }
     all
+}
+
+/// Whether the host waits for no copy and no block. What does is slower, and no smaller.
+fn never_waits(strategy: &Strategy) -> bool {
+    strategy.movement().is_none_or(|movement| !movement.host_waits() && movement.input_stays().is_none())
+}
+
+fn copies_ahead(strategy: Strategy) -> bool {
+    strategy.movement().is_some_and(|movement| movement.ahead(movement.buffers()).is_some())
 }
 
 /// The strategy with each number of slots that helps: two to copy ahead into one, three to have another ready.
 fn buffers(strategy: Strategy, keep: bool) -> Vec<Strategy> {
     match strategy {
         Strategy::Overlap(_) if !keep => {
-            [2, 3, 4].into_iter().map(|buffers| Strategy::Overlap(Overlap { buffers })).collect()
+            [2, 3].into_iter().map(|buffers| Strategy::Overlap(Overlap { buffers })).collect()
         }
         _ => vec![strategy],
     }

@@ -1,7 +1,8 @@
 //! Advice on small cells: what it searches, what it says fits, and in which order.
 
+use super::plan::host_base;
 use super::*;
-use crate::common::Compute;
+use crate::common::{Compute, DeviceId};
 use crate::recipe::{Recipe, Source};
 
 const SMALL: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"qwen2\"\nvocab_size = 101\nhidden_size = 32\n\
@@ -13,10 +14,19 @@ fn cell(text: &str) -> Cell {
     Recipe::parse(&source).expect("a recipe").cells.remove(0)
 }
 
-fn advice(memory: u64, kept: &[&str]) -> Advice {
+/// On two cores, of the ways to train one cell by its own method.
+fn advice_within(limits: Limits, kept: &[&str]) -> Advice {
     let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
-    let limits = Limits { memory, host_memory: None };
-    advise(&[cell(SMALL)], &Target::Here, limits, Some(&Rates::assumed(DeviceId::Cpu)), &kept)
+    let rates = Rates::assumed(DeviceId::Cpu);
+    let place = Place { target: &Target::Here, limits, rates: Some(&rates) };
+    let cell = cell(SMALL);
+    let types = precisions(&cell, &Target::Here, false).into_iter();
+    let variants: Vec<Cell> = types.map(|precision| Cell { precision, ..cell.clone() }).collect();
+    advise(&cell, &variants, place, &kept)
+}
+
+fn advice(memory: u64, kept: &[&str]) -> Advice {
+    advice_within(Limits { memory, host_memory: None }, kept)
 }
 
 #[test]
@@ -33,12 +43,15 @@ fn every_way_trains_the_same_sequences_and_is_permitted() {
 #[test]
 fn keys_that_are_kept_stay_and_without_others_there_is_one_way() {
     let cell = cell(SMALL);
-    let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
+    let kept = ["tuning", "precision", "checkpoint", "train", "offload"].map(String::from);
     assert_eq!(candidates(&cell, &Target::Here, &kept), std::slice::from_ref(&cell));
+    let asked = Asked { kept: kept.to_vec(), ..Asked::default() };
+    assert_eq!(variants(&cell, &Target::Here, &asked), Ok(vec![cell.clone()]));
     // A key within an axis keeps all of it.
-    let within = ["precision.compute", "checkpoint", "train", "offload"].map(String::from);
-    assert_eq!(candidates(&cell, &Target::Here, &within), std::slice::from_ref(&cell));
-    let one = [&kept[..2], &kept[3..]].concat();
+    let within = ["tuning.method", "precision.compute", "train.optimizer.lr"].map(String::from);
+    let asked = Asked { kept: within.to_vec(), ..Asked::default() };
+    assert_eq!(variants(&cell, &Target::Here, &asked), Ok(vec![cell.clone()]));
+    let one = ["checkpoint", "offload"].map(String::from);
     let batches: Vec<usize> =
         candidates(&cell, &Target::Here, &one).iter().map(|cell| cell.train.batch_size).collect();
     assert_eq!(batches, [1, 2, 4, 8]);
@@ -76,17 +89,25 @@ fn a_gpu_is_advised_a_graph_where_steps_are_small() {
     let limits = Limits { memory: u64::MAX / 2, host_memory: None };
     let advice = |kept: &[String]| {
         let rates = Rates::assumed(DeviceId::Cuda(0));
-        advise(std::slice::from_ref(&cell), &target, limits, Some(&rates), kept).fitting
+        let place = Place { target: &target, limits, rates: Some(&rates) };
+        advise(&cell, std::slice::from_ref(&cell), place, kept).fitting
     };
     let first = &advice(&[])[0].cell;
     assert_eq!((first.train.graph, first.measure.warmup), (true, 2));
     assert!(advice(&["train.graph".into()]).iter().all(|plan| !plan.cell.train.graph));
 }
 
-fn cell_for(target: &Target, more: &str) -> Cell {
+pub(super) fn cell_for(target: &Target, more: &str) -> Cell {
     let text = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"") + more;
     let source = Source { path: "r.toml".into(), text };
     Recipe::parse_for(&source, target).expect("a recipe").cells.remove(0)
+}
+
+/// Those of every variant of all parameters.
+fn all_candidates(cell: &Cell, target: &Target) -> Vec<Cell> {
+    let asked = Asked { kept: vec!["tuning".into()], optimizers: vec![], methods: vec![] };
+    let variants = variants(cell, target, &asked).expect("all kinds are known");
+    variants.iter().flat_map(|variant| candidates(variant, target, &[])).collect()
 }
 
 /// On a GPU without bf16 products are in fp16, and every fp16 step has a scaler wherever its blocks are.
@@ -94,7 +115,7 @@ fn cell_for(target: &Target, more: &str) -> Cell {
 fn turing_is_advised_fp16_with_a_scaler() {
     let [turing, ampere]: [Target; 2] =
         ["cuda, 8 GiB, sm_75", "cuda, 24 GiB, sm_86"].map(|text| text.parse().expect("a device"));
-    let of = |cell: &Cell, target: &Target| candidates(cell, target, &[]);
+    let of = all_candidates;
     for more in [
         "[measure]\nwarmup = 1\n",
         "[precision]\ncompute = \"bf16\"\nautocast = true\n",
@@ -128,13 +149,13 @@ fn fp16_without_a_scaler_is_the_recipes_own_choice() {
     let turing: Target = "cuda, 8 GiB, sm_75".parse().expect("a device");
     for autocast in ["", "autocast = true\n"] {
         let cell = cell_for(&turing, &format!("[precision]\ncompute = \"fp16\"\n{autocast}"));
-        let all = candidates(&cell, &turing, &[]);
+        let all = all_candidates(&cell, &turing);
         let with = |scaled: bool| all.iter().filter(|cell| cell.precision.scaler.is_some() == scaled).count();
         assert!(with(true) > 0 && with(false) > 0);
         assert!(all.iter().all(|other| other.precision.autocast == cell.precision.autocast));
         assert!(all.iter().all(|cell| is_unscaled(cell) == cell.precision.scaler.is_none()));
-        let kept = candidates(&cell, &turing, &["precision".into()]);
-        assert!(kept.iter().all(|other| other.precision == cell.precision));
+        assert!(candidates(&cell, &turing, &[]).iter().all(|other| other.precision == cell.precision));
+        assert_eq!(precisions(&cell, &turing, true), [cell.precision]);
     }
 }
 
@@ -157,7 +178,7 @@ fn a_scaler_takes_the_time_of_clipping() {
 #[test]
 fn ways_that_come_to_the_same_are_listed_once() {
     let all = advice(u64::MAX / 2, &[]).fitting;
-    let of = |plan: &Plan| what_it_does(&plan.cell);
+    let of = |plan: &Plan| (way(&plan.cell), format!("{:?}", plan.cell.precision));
     assert_eq!(all.iter().map(of).unique().count(), all.len());
     let resident = |plan: &&Plan| {
         plan.cell.offload.moves() && plan.cell.offload.resident_blocks == ResidentBlocks::Count(4)
@@ -206,9 +227,12 @@ fn without_rates_there_are_no_times_and_less_work_comes_first() {
     let limits = Limits { memory: u64::MAX / 2, host_memory: None };
     let target: Target = "cpu, 64 GiB".parse().expect("a device");
     assert!(Rates::measure(&target, DeviceId::Cpu, &[]).is_none());
-    let Advice { fitting, .. } = advise(&[cell(SMALL)], &target, limits, None, &[]);
+    let cell = cell(SMALL);
+    let place = Place { target: &target, limits, rates: None };
+    let Advice { fitting, .. } = advise(&cell, std::slice::from_ref(&cell), place, &[]);
     assert!(fitting.iter().all(|plan| plan.seconds().is_none() && plan.tokens_per_second().is_none()));
-    assert!(fitting.iter().map(|plan| StepWork::of(&plan.cell)).is_sorted());
+    let work = |plan: &Plan| StepWork::new(&Costs::new(&plan.cell).load(&plan.cell));
+    assert!(fitting.iter().map(work).is_sorted());
     let first = &fitting[0].cell;
     assert!(!first.offload.moves() && first.checkpoint.blocks == 0 && first.train.accumulation_steps == 1);
 }
@@ -216,7 +240,7 @@ fn without_rates_there_are_no_times_and_less_work_comes_first() {
 #[test]
 fn a_limit_on_the_host_refuses_what_waits_there() {
     let limits = Limits { memory: u64::MAX / 2, host_memory: Some(host_base(DeviceId::Cpu) + 400_000) };
-    let advice = advise(&[cell(SMALL)], &Target::Here, limits, Some(&Rates::assumed(DeviceId::Cpu)), &[]);
+    let advice = advice_within(limits, &[]);
     assert!(
         advice.others.iter().all(|plan| plan.lacks(limits) == Lacks { memory: false, host_memory: true })
     );
@@ -260,7 +284,10 @@ fn optimizers_are_searched_where_they_are_named() {
     assert!(with_optimizer(&own, "adam9bit").is_none());
     let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
     let rates = Rates::assumed(DeviceId::Cpu);
-    let needs = |limits| advise(&kinds[..2], &Target::Here, limits, Some(&rates), &kept);
+    let needs = |limits| {
+        let place = Place { target: &Target::Here, limits, rates: Some(&rates) };
+        advise(&own, &kinds[..2], place, &kept)
+    };
     let all = needs(Limits { memory: u64::MAX / 2, host_memory: None });
     assert_eq!(all.fitting.len(), 2);
     let memory = |kind: usize| {
@@ -281,7 +308,7 @@ fn advice_is_in_types_that_the_card_has() {
         let text = SMALL.replace("device = \"cpu\"", "device = \"cuda:0\"");
         let source = Source { path: "r.toml".into(), text };
         let cell = Recipe::parse_for(&source, &target).expect("a recipe").cells.remove(0);
-        let all = candidates(&cell, &target, &[]);
+        let all = all_candidates(&cell, &target);
         let of = |cell: &Cell| (cell.precision.compute, cell.precision.scaler.is_some());
         all.iter().map(of).unique().collect::<Vec<_>>()
     };

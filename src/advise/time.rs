@@ -12,8 +12,11 @@
 use strum::VariantArray;
 
 use super::Rates;
+use super::adapters::adapters;
 use super::moved::{copies, exposed_update};
 use crate::common::{Compute, DeviceId};
+use crate::device::Capability;
+use crate::estimate::{Costs, Load};
 use crate::measure::Phase;
 use crate::ops::cost::{Work, Works};
 use crate::ops::name::OperatorName;
@@ -26,9 +29,15 @@ use crate::residence::Strategy;
 /// fitted to `results/swiglu`, within 7 %.
 const PRODUCT_SHARE: f64 = 0.89;
 const FP32_SHARE: f64 = 1.0;
-/// The share of the same rate that attention reaches, whose softmax stands between its products; fitted to the same steps,
-/// of 512 to 2048 tokens.
-const ATTENTION_SHARE: f64 = 0.39;
+/// The share of the rate of large fp32 products that attention in fp32 reaches, whose scores pass through memory; fitted to
+/// `results/methods` and `results/gpt2_small_amp`, of 512 tokens.
+const ATTENTION_SHARE: f64 = 0.12;
+/// The share of the rate of large products that attention on a CPU reaches.
+const ATTENTION_SHARE_OF_CPU: f64 = 0.39;
+/// Operations of fused attention for each fp32 operation of a large product that its softmax takes besides its products: with it
+/// attention reaches 0.39 of an H200's rate, fitted to the same steps, of 512 to 2048 tokens. A softmax is work of the CUDA cores,
+/// and so takes less beside the tensor cores of a GeForce card, which are slower.
+const ATTENTION_OF_FP32: f64 = 10.9;
 /// The share of the rate of a large copy that memory-bound kernels reach; fitted to the same steps.
 const COPY_SHARE: f64 = 0.75;
 /// Bytes that pass through memory for each logit of a step: in fp32 written and read, its gradient written and read
@@ -39,7 +48,7 @@ const LOGIT_BYTES: f64 = 14.0;
 const RAMP: f64 = 4e-6;
 /// The same in a CUDA graph, where the next kernel is ready when one ends; fitted to the recorded steps in `results/strong` and
 /// `results/gpt2_large_11gib`.
-const RAMP_OF_A_GRAPH: f64 = 2.5e-6;
+const RAMP_OF_A_GRAPH: f64 = 2.8e-6;
 
 /// Seconds of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -63,29 +72,39 @@ impl StepTime {
 
 /// The predicted seconds of a cell's step on a device with these rates.
 pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
-    let model = Model { cell, rates, works: cell.works() };
-    let [forward, backward, optimizer] = model.phases();
-    let [to_forward, to_backward] = copies(cell, rates);
-    let [with_forward, with_backward] = [forward.with(to_forward, cell), backward.with(to_backward, cell)];
-    let update = exposed_update(cell, rates, with_backward / cell.train.accumulation_steps as f64);
-    let busy = with_forward + with_backward + optimizer.device;
-    let host = model.launching([forward, backward, optimizer]);
-    StepTime {
-        forward: with_forward,
-        backward: with_backward,
-        optimizer: optimizer.device + update,
-        copies: with_forward - forward.device + with_backward - backward.device,
-        launches: match cell.device_id() {
-            // The CPU computes and launches by turns; a GPU's host runs ahead.
-            DeviceId::Cpu => host,
-            DeviceId::Cuda(_) => (host - busy).max(0.0),
-        },
+    StepTime::new(&Costs::new(cell).load(cell), rates)
+}
+
+impl StepTime {
+    /// Of a load on a device with these rates.
+    pub fn new(load: &Load, rates: &Rates) -> Self {
+        let (cell, model) = (load.cell, Model::new(load, rates));
+        let [forward, backward, optimizer] = model.phases();
+        let [to_forward, to_backward] = copies(load, rates);
+        let [with_forward, with_backward] =
+            [forward.with(to_forward, cell), backward.with(to_backward, cell)];
+        let update = exposed_update(load, rates, with_backward / cell.train.accumulation_steps as f64);
+        let busy = with_forward + with_backward + optimizer.device;
+        let host = model.launching([forward, backward, optimizer]);
+        Self {
+            forward: with_forward,
+            backward: with_backward,
+            optimizer: optimizer.device + update,
+            copies: with_forward - forward.device + with_backward - backward.device,
+            launches: match cell.device_id() {
+                // The CPU computes and launches by turns; a GPU's host runs ahead.
+                DeviceId::Cpu => host,
+                DeviceId::Cuda(_) => (host - busy).max(0.0),
+            },
+        }
     }
 }
 
 /// Seconds of the host for the launches of a step.
 pub fn launching(cell: &Cell, rates: &Rates) -> f64 {
-    let model = Model { cell, rates, works: cell.works() };
+    let costs = Costs::new(cell);
+    let load = costs.load(cell);
+    let model = Model::new(&load, rates);
     model.launching(model.phases())
 }
 
@@ -98,6 +117,7 @@ pub fn with_launches(cell: &Cell, rates: &Rates, times: f64) -> f64 {
 
 /// A cell's work at some rates.
 struct Model<'a> {
+    load: &'a Load<'a>,
     cell: &'a Cell,
     rates: &'a Rates,
     works: Works,
@@ -110,13 +130,22 @@ struct Busy {
     host: f64,
 }
 
-impl Model<'_> {
+impl<'a> Model<'a> {
+    fn new(load: &'a Load<'a>, rates: &'a Rates) -> Self {
+        Self { load, cell: load.cell, rates, works: load.works() }
+    }
+
     /// Forward, backward and update.
     fn phases(&self) -> [Busy; 3] {
         let again = if self.cell.checkpoint.blocks > 0 || self.cell.offload.moves() { 2 } else { 1 };
+        let [forward, backward] = adapters(self.load, self.rates);
+        let and = |busy: Busy, seconds: f64| Busy { device: busy.device + seconds, ..busy };
         [
-            self.phase(Phase::Forward, self.casts() + self.unpacked(1)),
-            self.phase(Phase::Backward, self.sums() + self.unpacked(again)),
+            and(self.phase(Phase::Forward, self.casts() + self.unpacked(1)), forward),
+            and(
+                self.phase(Phase::Backward, self.sums() + self.unpacked(again)),
+                backward + (again - 1) as f64 * forward,
+            ),
             self.phase(Phase::Optimizer, self.norm()),
         ]
     }
@@ -129,16 +158,16 @@ impl Model<'_> {
     /// A cast reads a weight as it is stored and writes it narrow, once in a step or in each micro-batch, as in a graph of one.
     fn casts(&self) -> Work {
         let Cell { precision, train, .. } = self.cell;
-        let once = self.cell.workload().keeps_casts() && !train.graph;
+        let once = self.load.workload.keeps_casts() && !train.graph;
         let times = if once { 1 } else { train.accumulation_steps };
         let bytes = precision.stored_bytes() + precision.compute.bytes();
-        let parameters = if precision.autocast { self.cell.operators().parameters() } else { 0 };
+        let parameters = if precision.autocast { self.load.operators.parameters() } else { 0 };
         Work { bytes: (times as u64 * parameters * bytes) as f64, ..Work::default() }
     }
 
     /// Each micro-batch but the first adds its gradients to the sums.
     fn sums(&self) -> Work {
-        let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
+        let trained = self.load.operators.trained_tensors(self.cell.offload.moves());
         let times = (self.cell.train.accumulation_steps - 1) as u64;
         let bytes = 3 * trained.elements * self.cell.precision.stored_bytes();
         Work {
@@ -150,7 +179,7 @@ impl Model<'_> {
 
     /// Weights of 4 bits become numbers for each pass over them.
     fn unpacked(&self, passes: usize) -> Work {
-        let operators = self.cell.operators();
+        let operators = &self.load.operators;
         let numbers = if self.cell.tuning.packs() { operators.parameters_of_blocks() } else { 0 };
         let bytes = 0.5 + self.cell.precision.compute.bytes() as f64;
         let times = passes * self.cell.train.accumulation_steps;
@@ -159,7 +188,7 @@ impl Model<'_> {
 
     /// The norm of all gradients reads them.
     fn norm(&self) -> Work {
-        let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
+        let trained = self.load.operators.trained_tensors(self.cell.offload.moves());
         let bytes = (trained.elements * self.cell.precision.stored_bytes()) as f64;
         match self.cell.needs_norm() {
             false => Work::default(),
@@ -186,18 +215,33 @@ impl Model<'_> {
     fn seconds(&self, name: OperatorName, phase: Phase, work: Work) -> f64 {
         let rate = self.rates.ceilings.matmul(self.cell.precision.compute).unwrap_or(f64::INFINITY);
         let copy = self.rates.ceilings.copy.unwrap_or(f64::INFINITY) * COPY_SHARE;
-        let share = match (name, self.cell.precision.compute) {
-            (OperatorName::Attention, _) => ATTENTION_SHARE,
-            (_, Compute::Fp32) => FP32_SHARE,
-            _ => PRODUCT_SHARE,
+        let (compute, on_cpu) = (self.cell.precision.compute, self.cell.device_id() == DeviceId::Cpu);
+        let fp32 = self.rates.ceilings.matmul_fp32.unwrap_or(f64::INFINITY);
+        let softmax = fp32 * self.attention_of_fp32();
+        let rate = match (name, compute) {
+            (OperatorName::Attention, Compute::Bf16 | Compute::Fp16) if !on_cpu => {
+                1.0 / (1.0 / (rate * PRODUCT_SHARE) + 1.0 / softmax)
+            }
+            (OperatorName::Attention, _) if on_cpu => rate * ATTENTION_SHARE_OF_CPU,
+            (OperatorName::Attention, _) => fp32 * ATTENTION_SHARE,
+            (_, Compute::Fp32) => rate * FP32_SHARE,
+            _ => rate * PRODUCT_SHARE,
         };
-        let (operations, bytes) = (work.operations / (rate * share), work.bytes / copy);
+        let (operations, bytes) = (work.operations / rate, work.bytes / copy);
         match name {
             // Between the products are the gate, and the softmax of logits.
             OperatorName::Swiglu => operations + bytes,
             OperatorName::Loss => operations + self.logit_bytes(phase) / copy,
             _ => operations.max(bytes),
         }
+    }
+
+    /// [`ATTENTION_OF_FP32`], of which multiprocessors with half as many fp32 units have twice as much: they have as many for
+    /// exponentials.
+    fn attention_of_fp32(&self) -> f64 {
+        let is_half = |capability: Capability| capability <= Capability::new(8, 0);
+        let times = if self.cell.capability.is_some_and(is_half) { 2.0 } else { 1.0 };
+        ATTENTION_OF_FP32 * times
     }
 
     fn logit_bytes(&self, phase: Phase) -> f64 {

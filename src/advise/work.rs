@@ -1,8 +1,8 @@
 //! [`StepWork`]: what a step costs, where the rates of its device are not known.
 
-use super::{Rates, step_time};
+use super::{Rates, StepTime};
 use crate::device::Ceilings;
-use crate::recipe::Cell;
+use crate::estimate::Load;
 
 /// The work of a step that orders ways of training on any device. What comes first is the slowest on most of them: copies over the
 /// bus, then operations, then kernels, then passes over the device's memory.
@@ -10,7 +10,7 @@ use crate::recipe::Cell;
 pub struct StepWork([i64; 5]);
 
 impl StepWork {
-    pub fn of(cell: &Cell) -> Self {
+    pub fn new(load: &Load) -> Self {
         let infinite = Some(f64::INFINITY);
         let nothing = Ceilings {
             matmul_fp32: infinite,
@@ -33,10 +33,10 @@ impl StepWork {
         let memory = Ceilings { copy: one, ..nothing };
         let time = |ceilings: Ceilings, launch: f64| {
             let rates = Rates { ceilings, host_update: f64::INFINITY, launch };
-            digits(step_time(cell, &rates).total())
+            digits(StepTime::new(load, &rates).total())
         };
         // Where every block has room to stay, moving none is simpler than a strategy for it.
-        let moves = i64::from(cell.offload.moves());
+        let moves = i64::from(load.cell.offload.moves());
         Self([time(bus, 0.0), moves, time(products, 0.0), time(nothing, 1.0), time(memory, 0.0)])
     }
 }
@@ -49,6 +49,7 @@ fn digits(number: f64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::estimate::Costs;
     use crate::recipe::{Recipe, Source};
 
     fn work(more: &str) -> StepWork {
@@ -58,7 +59,8 @@ mod tests {
         );
         let source = Source { path: "r.toml".into(), text };
         let target = "cuda, 80 GiB, sm_90".parse().expect("a device");
-        StepWork::of(&Recipe::parse_for(&source, &target).expect("a recipe").cells[0])
+        let cell = &Recipe::parse_for(&source, &target).expect("a recipe").cells[0];
+        StepWork::new(&Costs::new(cell).load(cell))
     }
 
     /// What is left out, computed once or not copied is less work on every device.

@@ -21,7 +21,30 @@ pub struct Card {
     bus: (i32, u32),
     slices: Option<u64>,
     pub products: Products,
+    measured: Option<Measured>,
     pub source: String,
+}
+
+/// Rates of large products as they were measured, TFLOP/s.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Measured {
+    fp32: Option<f64>,
+    tf32: Option<f64>,
+    fp16: Option<f64>,
+    bf16: Option<f64>,
+}
+
+impl Measured {
+    fn rate(&self, compute: Compute) -> Option<f64> {
+        let tera = match compute {
+            Compute::Fp32 => self.fp32,
+            Compute::Tf32 => self.tf32,
+            Compute::Bf16 => self.bf16,
+            Compute::Fp16 => self.fp16,
+        };
+        tera.map(|tera| tera * 1e12)
+    }
 }
 
 /// Dense matrix products, TFLOP/s, and of int8 TOP/s.
@@ -140,6 +163,44 @@ impl Card {
             Compute::Fp16 => fp16.or(Some(fp32)),
         };
         tera.map(|tera| tera * 1e12)
+    }
+
+    /// Operations per second of large products: as they were measured on such cards, else the share of the data sheet's figure that
+    /// cards of its kind reach in the median.
+    pub fn reached(&self, compute: Compute) -> Option<f64> {
+        let own = self.measured.and_then(|measured| measured.rate(compute));
+        own.or_else(|| Some(self.product(compute)? * self.share(compute)?))
+    }
+
+    /// The share of the data sheet's figure that measured cards of its kind reach; of a type that nobody measured that of bf16.
+    fn share(&self, compute: Compute) -> Option<f64> {
+        let alike = Self::all().iter().filter(|card| card.halves_sums() == self.halves_sums());
+        let share = |card: &Self| Some(card.measured?.rate(compute)? / card.product(compute)?);
+        let shares: Vec<f64> = alike.filter_map(share).sorted_by(f64::total_cmp).collect();
+        match (shares.get(shares.len() / 2), compute) {
+            (Some(median), _) => Some(*median),
+            (None, Compute::Bf16) => None,
+            (None, _) => self.share(Compute::Bf16),
+        }
+    }
+
+    /// Whether its tensor cores work at half of their rate where sums are in fp32, as those of GeForce cards: they are then what
+    /// limits a product, and neither power nor memory.
+    pub fn halves_sums(&self) -> bool {
+        self.products.int8.zip(self.products.fp16).is_some_and(|(int8, fp16)| int8 > 3.0 * fp16)
+    }
+
+    /// The next larger card: of those with at least a seventh more memory, which do what this one does and no slower, the one with
+    /// the least GiB, and of these the slowest.
+    pub fn next(&self) -> Option<&'static Self> {
+        let rate = |card: &Self| card.products.bf16.or(card.products.fp16).unwrap_or(card.products.fp32);
+        let larger = Self::all().iter().filter(|card| {
+            card.memory * 7 >= self.memory * 8
+                && card.capability() >= self.capability()
+                && rate(card) >= rate(self)
+        });
+        let size = |card: &Self| (card.memory + 512) >> 10;
+        larger.min_by(|a, b| size(a).cmp(&size(b)).then(rate(a).total_cmp(&rate(b))))
     }
 
     /// The part with so much memory: one of MIG's where it has that size, else the whole card, of which so much may be used.

@@ -1,17 +1,28 @@
 //! What a [`Cell`] needs of memory, computes and sends.
 
 use crate::common::DeviceId;
-use crate::estimate::{Account, Workload};
+use crate::estimate::{Account, Costs, Workload};
 use crate::measure::Estimate;
 use crate::ops::cost::Operators;
 use crate::ops::cost::{Flops, Setting, Works};
 use crate::parallel::{DataReduce, Parallel};
+use crate::params::table::Tuning;
 use crate::recipe::Cell;
 use crate::residence::{ResidentBlocks, ShardSizes};
 
 impl Cell {
     /// What a step of it works on, and how.
     pub fn workload(&self) -> Workload<'_> {
+        self.workload_of(self.lengths())
+    }
+
+    /// Tokens of a sequence that the network reads, and positions that it can read.
+    pub(super) fn lengths(&self) -> [usize; 2] {
+        [self.train.seq_len + self.tuning().virtual_count(), self.positions()]
+    }
+
+    /// [`Cell::workload`], of sequences with these [lengths](Self::lengths).
+    pub(super) fn workload_of(&self, [seq_len, positions]: [usize; 2]) -> Workload<'_> {
         Workload {
             device: self.device_id(),
             capability: self.capability,
@@ -21,8 +32,8 @@ impl Cell {
             offload: self.offload,
             optimizer: &self.train.optimizer,
             batch_size: self.train.batch_size,
-            seq_len: self.train.seq_len + self.tuning().virtual_count(),
-            positions: self.positions(),
+            seq_len,
+            positions,
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             accumulates: self.train.accumulation_steps > 1,
@@ -43,7 +54,12 @@ impl Cell {
     }
 
     pub(super) fn operators_of(&self, setting: &Setting) -> Operators {
-        let operators = self.model.operators(setting, &self.tuning());
+        self.operators_with(setting, &self.tuning())
+    }
+
+    /// `tuning`: the cell's own.
+    pub(super) fn operators_with(&self, setting: &Setting, tuning: &Tuning) -> Operators {
+        let operators = self.model.operators(setting, tuning);
         if self.train.mode.trains() { operators } else { operators.forward_alone() }
     }
 
@@ -51,25 +67,10 @@ impl Cell {
     /// recipe leaves their number open.
     #[must_use]
     pub fn within(&self, limit: u64) -> Self {
-        if self.offload.resident_blocks != ResidentBlocks::Auto {
-            return self.clone();
+        match self.offload.resident_blocks {
+            ResidentBlocks::Auto => Costs::new(self).within(self, limit),
+            ResidentBlocks::Count(_) => self.clone(),
         }
-        let with = |count: usize| self.with_resident_blocks(Some(count));
-        let fits = |count: usize| with(count).estimate().total() <= self.device_id().room(limit);
-        // All of them need no slots. Of fewer, more need as much memory or more: the largest number is found by halving.
-        let blocks = self.operators().layers();
-        if fits(blocks) {
-            return with(blocks);
-        }
-        let (mut most, mut beyond) = (0, blocks);
-        while most + 1 < beyond {
-            let middle = usize::midpoint(most, beyond);
-            match fits(middle) {
-                true => most = middle,
-                false => beyond = middle,
-            }
-        }
-        with(most)
     }
 
     /// What holds each rank's memory at its highest moment, part by part.

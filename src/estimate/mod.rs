@@ -3,10 +3,12 @@
 
 mod account;
 mod cell;
+mod costs;
 mod stages;
 mod step;
 mod work;
 mod workload;
 
 pub use account::Account;
+pub use costs::{Adapted, Costs, Load};
 pub use workload::Workload;

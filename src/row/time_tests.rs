@@ -123,8 +123,8 @@ fn is_of(cell: &Cell, work: &str, setup: &str) -> bool {
         }
 }
 
-/// Of the cells that a prediction is for and that do not wait for their host, the mean error is at most 7 %, and 87
-/// of 100 are within 15 %. Where a step waits for its host, nothing is asked: the same step takes up to twice as long on one
+/// Of the cells that a prediction is for and that do not wait for their host, the mean error is at most 5.5 %, 89 of 100 are within
+/// 10 % and 93 within 15 %. Where a step waits for its host, nothing is asked: the same step takes up to twice as long on one
 /// host as on another, and on one host from one moment to the next. Of rows that differ by their seed alone the fastest
 /// counts: the others waited for a busy host.
 #[test]
@@ -172,17 +172,20 @@ fn predicted_times_are_near_what_was_measured() {
     }
     let [(count, mean, near), known, unknown] =
         [None, Some(true), Some(false)].map(|waits| errors(&timed, waits));
-    println!("{count} cells, mean error {mean:.3}, within 15 %: {near:.3}");
-    println!("{known:?}: cells that wait for a host of known rate, mean error, within 15 %");
-    println!("{unknown:?}: cells that wait for a host of unknown rate, mean error, within 15 %");
-    assert!(count >= 100 && mean <= 0.07 && near >= 0.87, "{count} cells, {mean}, {near}");
+    println!("{count} cells, mean error {mean:.3}, within 10 and 15 %: {near:.3?}");
+    println!("{known:.3?}: cells that wait for a host of known rate, mean error, within 10 and 15 %");
+    println!("{unknown:.3?}: cells that wait for a host of unknown rate, mean error, within 10 and 15 %");
+    assert!(
+        count >= 100 && mean <= 0.055 && near[0] >= 0.89 && near[1] >= 0.93,
+        "{count} cells, {mean}, {near:?}"
+    );
 }
 
-/// Of the cells that wait for their host in this way: their number, the mean error, and the share of those within 15 %.
-fn errors(timed: &[Timed], waits: Option<bool>) -> (usize, f64, f64) {
+/// Of the cells that wait for their host in this way: their number, the mean error, and the shares of those within 10 and 15 %.
+fn errors(timed: &[Timed], waits: Option<bool>) -> (usize, f64, [f64; 2]) {
     let those = timed.iter().filter(|timed| timed.waits == waits);
     let errors: Vec<f64> = those.map(|timed| (timed.ratio() - 1.0).abs()).collect();
     let share = |sum: f64| sum / errors.len() as f64;
-    let near = errors.iter().filter(|error| **error <= 0.15).count();
-    (errors.len(), share(errors.iter().sum()), share(near as f64))
+    let near = |most: f64| share(errors.iter().filter(|error| **error <= most).count() as f64);
+    (errors.len(), share(errors.iter().sum()), [near(0.10), near(0.15)])
 }

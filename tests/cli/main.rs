@@ -1,5 +1,6 @@
 //! End to end: everything a user does, through the binary.
 
+mod advise;
 mod answers;
 mod bad_input;
 mod chats;

@@ -87,18 +87,19 @@ fn what_is_to_be_on_the_host_is_refused_beforehand() {
     ]);
 }
 
-/// The advice, and then the best three as measured.
+/// The advice, and then the best ways as measured.
 #[test]
 fn advice_is_measured() {
     let place = Place::new(SMALL);
     let ended = place.runner(&["advise", "recipe.toml", "--memory", "1 GiB", "--measure"]).exits(0).says(&[
-        "the fastest by the model of time",
+        "Train the gpt2 model with",
         "The best as measured:",
         "The fastest of them is number",
     ]);
     let (_, measured) = ended.out.split_once("The best as measured:").expect("said");
-    assert_eq!(measured.lines().filter(|line| line.contains(" ok")).count(), 3, "{}", ended.out);
-    assert_eq!(place.rows().len(), 3);
+    let ok = measured.lines().filter(|line| line.contains(" ok")).count();
+    assert!((1..=3).contains(&ok), "{}", ended.out);
+    assert_eq!(place.rows().len(), ok);
 }
 
 /// A device that is no card of the table has no rates, and those of another one are not its own.
@@ -110,9 +111,9 @@ fn advice_for_a_device_that_is_described_has_no_times() {
         let set = format!("device={kind}{}", if kind == "cuda" { ":0" } else { "" });
         let args = ["advise", "recipe.toml", "--set", &set, "--for", device, "--memory", "1 GiB"];
         let ended = place.runner(&args).exits(0).says(&[
-            "those with the least work:",
+            "that with the least work",
             "no times: they need the device; `runner advise` without --for on its machine",
-            "to run the first:",
+            "to run it as it is:",
         ]);
         for timed in ["tokens/s", "step ", " ms", "µs", "H200", "fastest"] {
             assert!(!ended.out.contains(timed), "{device} {timed}: {}", ended.out);
@@ -127,9 +128,9 @@ fn advice_and_plans_for_a_card_have_times() {
     let advice = ["advise", "recipe.toml", "--for"];
     place.runner(&[&advice[..], &["rtx 3060"]].concat()).exits(0).says(&[
         "Times of the RTX 3060 follow from its data sheet",
-        "fit into 11.0 GiB; the fastest by the model of time",
+        "of the 11.0 GiB of the RTX 3060",
         "tokens/s",
-        "to run the first:",
+        "to write the recipe of way",
     ]);
     let plan = ["plan", "recipe.toml", "--for"];
     place
@@ -150,21 +151,18 @@ fn advice_on_a_cell_of_a_grid_can_be_run() {
     let grid = "[[grid]]\n\"train.optimizer\" = { kind = \"none\" }\n\
                 [[grid]]\n\"train.optimizer\" = { kind = \"adamw\", lr = 1e-3 }\n\"offload.optimizer\" = \"host\"\n";
     let place = Place::new(&format!("{recipe}{grid}"));
-    let keeps = ["precision", "checkpoint", "train", "offload.strategy", "offload.optimizer"];
+    let keeps = ["tuning", "precision", "checkpoint", "train", "offload.strategy", "offload.optimizer"];
     let kept: Vec<&str> = keeps.iter().flat_map(|key| ["--keep", key]).collect();
     let args = [&["advise", "recipe.toml", "--cell", "2", "--memory", "1 GiB"], &kept[..]].concat();
     let ended = place.runner(&args).exits(0).says(&["runner run recipe.toml --set measure.memory_limit="]);
     assert!(ended.out.contains("--cell 2"), "{}", ended.out);
-    let keeps = ["precision", "checkpoint", "train", "offload.optimizer"];
+    let keeps = ["tuning", "precision", "checkpoint", "train", "offload.optimizer"];
     let kept: Vec<&str> = keeps.iter().flat_map(|key| ["--keep", key]).collect();
-    let args = [&["advise", "recipe.toml", "--cell", "2", "--memory", "100 KiB"], &kept[..]].concat();
-    let ended = place.runner(&args).exits(0);
-    let (_, text) =
-        ended.out.split_once("a file with this text:\n\n").unwrap_or_else(|| panic!("{}", ended.out));
-    let text: String =
-        text.lines().take_while(|line| !line.starts_with("why ")).map(|l| format!("{l}\n")).collect();
-    place.write("recipe_advised.toml", &text);
-    place.runner(&["plan", "recipe_advised.toml"]).exits(0).says(&["1 cell"]);
+    let written = ["--write", "advised.toml"];
+    let args = [&["advise", "recipe.toml", "--cell", "2", "--memory", "1 GiB"], &kept[..], &written].concat();
+    place.runner(&args).exits(0).says(&["written to advised.toml"]);
+    place.runner(&["plan", "advised.toml"]).exits(0).says(&["1 cell"]);
+    place.runner(&args).exits(1).says(&["cannot write advised.toml", "name another file"]);
 }
 
 /// A recipe in bf16 for a GPU that has none: the ways are in fp16 with a scaler, and the first of them is valid there.

@@ -5,11 +5,11 @@ use miette::{Result, miette};
 
 use super::AdviseArgs;
 use super::located::Located;
-use crate::advise::{Limits, Plan};
+use super::question::Question;
+use crate::advise::Plan;
 use crate::commands::run::run_cells;
 use crate::common::Bytes;
 use crate::common::text::{ratio, seconds, table};
-use crate::recipe::Cell;
 use crate::row::Row;
 use crate::run::{Options, ProcessExecutor, Store};
 
@@ -17,11 +17,11 @@ use crate::run::{Options, ProcessExecutor, Store};
 ///
 /// # Errors
 /// When results cannot be written, the device stays busy, or Ctrl-C ends it.
-pub fn measured(args: &AdviseArgs, base: &Cell, plans: &[&Plan], limits: Limits) -> Result<String> {
+pub fn measured(args: &AdviseArgs, question: &Question, plans: &[&Plan]) -> Result<String> {
     let mut all = Vec::new();
     let executor = ProcessExecutor::this_program()?;
     for (i, plan) in plans.iter().enumerate() {
-        let Located { recipe, position, .. } = Located::of(args, base, &plan.cell, limits)?;
+        let Located { recipe, position, .. } = Located::new(question, &plan.cell, question.limits)?;
         let store = Store::open(&args.results, &recipe, &recipe.device().info())?;
         let options = Options { cells: vec![position + 1], ..Options::default() };
         if run_cells(&recipe, &store, &executor, &options, false)?.interrupted {

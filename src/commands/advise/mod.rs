@@ -1,50 +1,81 @@
-//! `runner advise`: the fastest ways to train a recipe's cell within so much memory, with --for a card by its data sheet, and
-//! for another device those with the least work.
+//! `runner advise`: how to train a model within so much memory, how fast and at what price; with --for a card by its data sheet,
+//! and for another device the ways with the least work.
 
+mod change;
+mod largest;
 mod located;
 mod measured;
+mod model;
+mod question;
 mod text;
+mod words;
+mod written;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use miette::{IntoDiagnostic, Result, miette};
 
-use self::located::Located;
+use self::located::{Located, path, written_for};
+use self::question::Question;
 use super::CheckArgs;
-use crate::advise::{AXES, Limits, Plan, Rates, advise, keeps, precisions, with_optimizer};
+use crate::advise::Plan;
+use crate::common::Bytes;
 use crate::common::streams::print;
-use crate::common::{Bytes, Compute};
-use crate::device::{Capability, Feature, Target};
-use crate::recipe::{Cell, Recipe, keys};
-use crate::run::Options;
+use crate::common::text::argument;
+use crate::device::Target;
 
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
-    /// The recipe (a TOML file)
-    pub recipe: PathBuf,
+    /// A recipe (a TOML file), a model of the Hugging Face Hub such as Qwen/Qwen2.5-1.5B, a preset such as qwen2.5-1.5b, or a
+    /// folder of weights
+    pub model: String,
     /// Device memory that may be used, such as 11GiB [default: `measure.memory_limit`, else what is free]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<Bytes>,
-    /// Host memory that may be used [default: `measure.host_memory_limit`, else any amount]
+    /// Host memory that may be used [default: `measure.host_memory_limit`, else what is free here, and any amount with --for]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub host_memory: Option<Bytes>,
     #[command(flatten)]
     pub checked: CheckArgs,
+    /// Tokens of a sequence [default: the recipe's, else 1024]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(2..=1 << 31))]
+    pub seq_len: Option<usize>,
+    /// Sequences of a step [default: the recipe's, else 16]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 31))]
+    pub batch: Option<usize>,
+    /// What is trained on: a file, a folder or a data set of the Hub [default: the recipe's, else random tokens]
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// The largest value of train.seq_len or train.batch_size that fits, or the largest of several models, separated by commas
+    #[arg(long, value_name = "KEY or MODELS", conflicts_with_all = ["measure", "write", "way"])]
+    pub largest: Option<String>,
     /// The number of the cell, as `runner plan` shows it, where the recipe has several
     #[arg(long, value_name = "K")]
     pub cell: Option<usize>,
     /// A key, or a section, that stays as the recipe has it, such as precision; may be repeated
     #[arg(long, value_name = "KEY")]
     pub keep: Vec<String>,
-    /// Kinds of optimizers to choose from, such as adamw,adamw8bit, with the recipe's values [default: its own kind]
+    /// Kinds of optimizers to choose from, with the recipe's values [default: its own; where that is AdamW,
+    /// adamw,adamw_bf16,adamw8bit]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub optimizers: Vec<String>,
-    /// How many ways to list
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    /// Methods of tuning to choose from besides the recipe's own [default: lora,qlora]
+    #[arg(long, value_name = "METHODS", value_delimiter = ',')]
+    pub methods: Vec<String>,
+    /// How many ways with less memory to list of each group
+    #[arg(long, value_name = "N", default_value_t = 2)]
     pub top: usize,
-    /// Run the best three, and compare their time and memory with the prediction
+    /// Write the recipe of a way to this file
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// The number of the way to write, as the table has it [default: the one that the answer names]
+    #[arg(long, value_name = "N", requires = "write")]
+    pub way: Option<usize>,
+    /// Run the best ways, and compare their time and memory with the prediction
     #[arg(long)]
     pub measure: bool,
     /// Folder for the results of --measure
@@ -56,125 +87,83 @@ fn bytes(text: &str) -> Result<Bytes, String> {
     Bytes::parse(text).ok_or_else(|| "write an amount such as 11GiB or 500 MB".into())
 }
 
-/// The advice as text; with `--measure` it is printed, and the result is the table of the best three as measured.
+/// The advice as text; with `--measure` it is printed, and the result is the table of the best ways as measured.
 ///
 /// # Errors
-/// When the recipe has several cells and none is chosen, a key to keep is not one that
-/// the search varies, or the best cannot run.
+/// When what is asked about is not there, or several cells are and none is chosen; a key to keep is not one that the search
+/// varies; a recipe cannot be written; or the best way cannot run.
 pub fn run(args: &AdviseArgs) -> Result<String> {
-    let target = args.checked.target.clone().unwrap_or_default();
-    if args.measure && target != Target::Here {
+    let is_here = args.checked.target.as_ref().is_none_or(|target| *target == Target::Here);
+    if args.measure && !is_here {
         return Err(miette!(help = "leave out --for", "--measure runs on this machine"));
     }
-    let (recipe, lacks) = loaded(args, &target)?;
-    let position = chosen(&recipe, args.cell)?;
-    let cell = &recipe.cells[position];
-    if !target.has(cell.device_id()) {
-        let help = "take a cell that can run here, or describe its machine with --for";
-        return Err(miette!(help = help, "the device {} is not here", cell.device));
+    if let Some(largest) = &args.largest {
+        return largest::largest(args, largest);
     }
-    if let Some(key) = args.keep.iter().find(|key| !AXES.iter().any(|axis| keeps(key, axis))) {
-        return Err(miette!(
-            help = format!("the search varies {}; everything else stays as it is", AXES.join(", ")),
-            "--keep {key}: the search does not vary this key"
-        ));
-    }
-    let limits = limits(args, cell, &target)?;
-    let types: Vec<Compute> =
-        precisions(cell, &target, keeps_precision(args)).iter().map(|precision| precision.compute).collect();
-    let rates = Rates::measure(&target, cell.device_id(), &types);
-    let advice =
-        advise(&with_optimizers(cell, &args.optimizers)?, &target, limits, rates.as_ref(), &args.keep);
-    let command = |plan: &Plan, limits| Ok(Located::of(args, cell, &plan.cell, limits)?.command(args));
-    let lacks = lacks.or_else(|| recipe.elsewhere.get(&position).cloned());
-    let title = match lacks {
-        None => recipe.title.clone(),
-        Some(lacks) => format!("{}\nAs it is, the recipe cannot run there: {lacks}.", recipe.title),
+    let question = Question::new(args, &args.model)?;
+    let advice = question.advice()?;
+    let Some(advised) = advice.advised() else {
+        let smaller = largest::model_that_fits(&question)?;
+        return Ok(text::none_fits(&question, &advice, smaller));
     };
-    let title = match target.card() {
-        None => title,
-        Some((card, _)) => format!("{title}\n{}", by_data_sheet(&card.name)),
+    let (bests, rest) = text::listed(&advice, args.top);
+    let ways: Vec<&Plan> = bests.iter().chain(&rest).copied().collect();
+    let own = ways.iter().position(|plan| std::ptr::eq(*plan, advised)).map_or(1, |position| position + 1);
+    let mut text = text::advice(&question, &advice, args.top);
+    text += &change::other_hardware(&question, &advice)?;
+    text += &match &args.write {
+        Some(file) => write(&question, &ways, args.way.unwrap_or(own), file)?,
+        None => commands(&question, advised, own)?,
     };
-    let text = text::advice(&title, &advice, limits, args.top, &command)?;
+    text += &notes(&question);
     if !args.measure {
         return Ok(text);
     }
     // What is measured may take long.
     print(&text).into_diagnostic()?;
-    let best: Vec<&Plan> = advice.fitting.iter().take(3).collect();
-    measured::measured(args, cell, &best, limits)
+    measured::measured(args, &question, &bests[..bests.len().min(3)])
 }
 
-/// What times of a card are that is not here.
-fn by_data_sheet(card: &str) -> String {
-    format!(
-        "Times of the {card} follow from its data sheet: of each figure the share that an H200 reaches, and the host of that. Nothing \
-         was measured on this card; `runner advise` on it without --for measures its rates."
-    )
-}
-
-fn keeps_precision(args: &AdviseArgs) -> bool {
-    args.keep.iter().any(|key| keeps(key, "precision"))
-}
-
-/// The recipe. If the target lacks the number type of every cell, and others are searched, also the reason.
-fn loaded(args: &AdviseArgs, target: &Target) -> Result<(Recipe, Option<String>)> {
-    let load = |target: &Target| Recipe::load(&args.recipe, &args.checked.settings.set, target);
-    let lacks = match load(target) {
-        Ok(recipe) => return Ok((recipe, None)),
-        Err(lacks) => lacks,
+/// Writes the recipe of a way.
+fn write(question: &Question, ways: &[&Plan], way: usize, file: &Path) -> Result<String> {
+    let Some(plan) = way.checked_sub(1).and_then(|position| ways.get(position)) else {
+        return Err(miette!(
+            help = format!("the table has 1 to {}", ways.len()),
+            "--way {way}: there is no such way"
+        ));
     };
-    match target.of_any_capability().filter(|_| !keeps_precision(args)).map(|any| load(&any)) {
-        Some(Ok(mut recipe)) if recipe.cells.iter().all(|cell| has_kernels(target, cell)) => {
-            for cell in &mut recipe.cells {
-                cell.capability = target.capability(cell.device_id());
-            }
-            Ok((recipe, Some(lacks.to_string())))
-        }
-        _ => Err(lacks.into()),
-    }
+    // The recipe is checked as it will be read.
+    Located::new(question, &plan.cell, question.limits)?;
+    let text = written_for(question, &plan.cell, false);
+    let written = File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes()));
+    let unwritten =
+        |why| miette!(help = "name another file in --write", "cannot write {}: {why}", file.display());
+    written.map_err(unwritten)?;
+    let file = argument(file.display());
+    Ok(format!("Way {way} is written to {file}: runner run {file}\n"))
 }
 
-fn has_kernels(target: &Target, cell: &Cell) -> bool {
-    Capability::may_have(target.capability(cell.device_id()), Feature::Kernels)
+/// The commands that write and run a way.
+fn commands(question: &Question, plan: &Plan, way: usize) -> Result<String> {
+    let located = Located::new(question, &plan.cell, question.limits)?;
+    let typed: Vec<String> = std::env::args().skip(1).map(argument).collect();
+    let file = path(question);
+    let file = argument(file.file_name().unwrap_or_default().to_string_lossy());
+    let write = format!("to write the recipe of way {way}:\n  runner {} --write {file}\n", typed.join(" "));
+    let run = located.command(question).map(|command| format!("to run it as it is:\n  {command}\n"));
+    Ok(format!("{write}{}", run.unwrap_or_default()))
 }
 
-/// The position of the cell to advise on.
-fn chosen(recipe: &Recipe, cell: Option<usize>) -> Result<usize> {
-    let options = Options { cells: cell.into_iter().collect(), ..Options::default() };
-    match options.choose(recipe.cells.len())?[..] {
-        [only] => Ok(only),
-        _ => Err(miette!(
-            help =
-                "choose one by --cell K, as `runner plan` numbers them, or set the keys of the grid by --set",
-            "the recipe has {} cells, and advice is for one",
-            recipe.cells.len()
-        )),
-    }
-}
-
-/// The cell with each of these kinds of optimizers; with its own where none is named.
-fn with_optimizers(cell: &Cell, kinds: &[String]) -> Result<Vec<Cell>> {
-    if kinds.is_empty() {
-        return Ok(vec![cell.clone()]);
-    }
-    let with = |kind: &String| {
-        with_optimizer(cell, kind.trim()).ok_or_else(|| {
-            miette!(
-                help = format!("the kinds: {}", keys::kinds("train.optimizer", "kind").join(", ")),
-                "--optimizers {kind}: no optimizer of this kind can replace the recipe's"
-            )
-        })
-    };
-    kinds.iter().map(with).collect()
-}
-
-fn limits(args: &AdviseArgs, cell: &Cell, target: &Target) -> Result<Limits> {
-    let free = Some(target.info(cell.device_id()).memory_available).filter(|bytes| *bytes > 0);
-    let written = args.memory.or(cell.measure.memory_limit).map(|bytes| bytes.0);
-    let memory = written
-        .or(free)
-        .ok_or_else(|| miette!(help = "write --memory 11GiB", "the memory of the device is not known"))?;
-    let host_memory = args.host_memory.or(cell.measure.host_memory_limit).map(|bytes| bytes.0);
-    Ok(Limits { memory, host_memory })
+/// What the times rest on.
+fn notes(question: &Question) -> String {
+    let card = question.target.card().map(|(card, _)| {
+        format!(
+            "Times of the {} follow from its data sheet; nothing was measured on this card. `runner advise` on it without --for \
+             measures its rates.\n",
+            card.name
+        )
+    });
+    let host = (question.limits.host_memory.is_none() && card.is_some())
+        .then_some("The host's memory is taken for unlimited: --host-memory 32GiB limits it.\n".to_string());
+    card.into_iter().chain(host).collect()
 }

@@ -21,7 +21,7 @@ impl Trained {
 }
 
 /// What the operators of a network compute on, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     pub device: DeviceId,
     /// `None`: the device has every feature.

@@ -1,0 +1,102 @@
+//! [`Plan`]: one way of training with its memory and its time, and whether it fits.
+
+use super::{Fidelity, Rates, StepTime};
+use crate::common::DeviceId;
+use crate::estimate::{Costs, Load};
+use crate::measure::Estimate;
+use crate::recipe::Cell;
+
+/// Bytes of the host's memory that a process takes besides those of its account: code, libraries, a corpus. On two cores it was
+/// 13 to 20 MB.
+pub(super) fn host_base(device: DeviceId) -> u64 {
+    match device {
+        DeviceId::Cpu => 50_000_000,
+        DeviceId::Cuda(_) => 700_000_000,
+    }
+}
+
+/// Bytes of a GPU's memory that pools hold beside tensors, in hundredths of these: the median of committed rows of 1 GB and
+/// more.
+const POOLS: u64 = 8;
+
+/// Bytes that a cell may take of the device and of the host; `None`: any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub memory: u64,
+    pub host_memory: Option<u64>,
+}
+
+/// One way of training a cell, with its estimated memory and time.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub cell: Cell,
+    pub fidelity: Fidelity,
+    pub estimate: Estimate,
+    /// `None` without the rates of the device, and of what does not fit.
+    pub time: Option<StepTime>,
+}
+
+/// Which memory is too small for a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lacks {
+    pub memory: bool,
+    pub host_memory: bool,
+}
+
+impl Plan {
+    /// `rates`: of the cell's device, where they are known.
+    pub fn new(cell: Cell, rates: Option<&Rates>) -> Self {
+        let costs = Costs::new(&cell);
+        let load = costs.load(&cell);
+        let (estimate, time) = (load.estimate(), rates.map(|rates| StepTime::new(&load, rates)));
+        Self { estimate, time, fidelity: Fidelity::Same, cell }
+    }
+
+    /// A plan in the place of the cell `own`; its time, if it fits.
+    pub(super) fn within(load: &Load, own: &Cell, limits: Limits, rates: Option<&Rates>) -> Self {
+        let fidelity = Fidelity::new(own, load.cell);
+        let plan = Self { cell: load.cell.clone(), fidelity, estimate: load.estimate(), time: None };
+        let timed = rates.filter(|_| plan.fits(limits));
+        Self { time: timed.map(|rates| StepTime::new(load, rates)), ..plan }
+    }
+
+    /// Predicted seconds of a step.
+    pub fn seconds(&self) -> Option<f64> {
+        self.time.map(|time| time.total())
+    }
+
+    /// The smallest limit on the device's memory that has room for it for certain, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.cell.device_id().limit_for(self.estimate.total())
+    }
+
+    /// Bytes that the device's driver is expected to count: tensors, what pools hold beside them, and the context.
+    pub fn driver_memory(&self) -> u64 {
+        let (device, tensors) = (self.cell.device_id(), self.estimate.total());
+        match device {
+            DeviceId::Cpu => tensors,
+            DeviceId::Cuda(_) => tensors / 100 * (100 + POOLS) + device.context_bytes(),
+        }
+    }
+
+    /// Bytes of the process in the host's memory.
+    pub fn host_memory(&self) -> u64 {
+        let device = self.cell.device_id();
+        host_base(device) + self.estimate.on_host(device)
+    }
+
+    pub fn lacks(&self, limits: Limits) -> Lacks {
+        Lacks {
+            memory: self.memory() > limits.memory,
+            host_memory: limits.host_memory.is_some_and(|limit| self.host_memory() > limit),
+        }
+    }
+
+    pub fn fits(&self, limits: Limits) -> bool {
+        self.lacks(limits) == Lacks { memory: false, host_memory: false }
+    }
+
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        Some(self.cell.train.tokens_of_a_step() as f64 / self.seconds()?)
+    }
+}
