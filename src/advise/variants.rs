@@ -58,7 +58,8 @@ pub fn variants(cell: &Cell, target: &Target, asked: &Asked) -> Result<Vec<Cell>
     for variant in all {
         // An adapter has few parameters: their master copies cost nothing.
         let lacks_master = variant.tuning != cell.tuning && !master_and_moments(&variant).0;
-        if !distinct.contains(&variant) && !(lacks_master && remainders(&variant, asked).is_some()) {
+        let needless = lacks_master && remainders(&variant, asked).is_some();
+        if !needless && !distinct.contains(&variant) {
             distinct.push(variant);
         }
     }

@@ -10,8 +10,6 @@ use runner::cli::{Cli, Command};
 use crate::docs::{ROOT, documents, read};
 use crate::place::{Place, fixture};
 
-/// What the documents already say and the program does not do yet.
-const NOT_YET: [&str; 1] = ["runner advise Qwen/"];
 /// A GPU for whose cells a machine without one checks recipes.
 const GPU: &str = "cuda, 80 GiB, sm_90";
 
@@ -42,11 +40,6 @@ impl Shown {
         let (command, comment) = line.split_once(" # ").unwrap_or((line, ""));
         let words = command.starts_with("runner ").then(|| words(command))?;
         Some(Self { words, comment: comment.to_string() })
-    }
-
-    fn is_of_the_future(&self) -> bool {
-        let command = self.words.join(" ");
-        NOT_YET.iter().any(|beginning| command.starts_with(beginning))
     }
 
     /// A word that the reader replaces: `MODEL`, `<device>`.
@@ -86,7 +79,7 @@ fn shown(document: &str) -> Vec<Shown> {
     let plain = blocks(document).into_iter().filter(|block| block.language.is_empty());
     let lines: Vec<String> =
         plain.flat_map(|block| block.text.lines().map(str::to_string).collect::<Vec<_>>()).collect();
-    lines.iter().filter_map(|line| Shown::parse(line)).filter(|shown| !shown.is_of_the_future()).collect()
+    lines.iter().filter_map(|line| Shown::parse(line)).collect()
 }
 
 /// A folder that has what a clone has.
