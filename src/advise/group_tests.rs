@@ -2,8 +2,9 @@
 
 use itertools::Itertools;
 
-use super::tests::cell_for;
+use super::tests::{SMALL, cell, cell_for};
 use super::*;
+use crate::common::DeviceId;
 use crate::recipe::{Recipe, Source};
 
 fn asked_about(text: &str, device: &str, host_memory: Option<u64>) -> (Cell, Advice) {
@@ -112,4 +113,34 @@ fn the_largest_number_that_fits_is_found_to_one_part_in_32() {
         }
     }
     assert_eq!(largest_that_fits(100, |_| false), None);
+}
+
+/// Another kind of optimizer has the recipe's rate, and its plans stand among the others by time and memory.
+#[test]
+fn optimizers_are_searched_where_they_are_named() {
+    let own = cell(SMALL);
+    let kinds = ["adamw", "adamw_bf16", "sgd"].map(|kind| with_optimizer(&own, kind).expect("a kind"));
+    assert_eq!(kinds[0], own);
+    let settings = kinds[2].settings();
+    assert_eq!(settings["train.optimizer.lr"], 1e-3);
+    assert!(
+        !settings.contains_key("train.optimizer.beta_1") && settings.contains_key("train.optimizer.momentum")
+    );
+    assert!(with_optimizer(&own, "adam9bit").is_none());
+    let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
+    let rates = Rates::assumed(DeviceId::Cpu);
+    let needs = |limits| {
+        let place = Place { target: &Target::Here, limits, rates: Some(&rates) };
+        advise(&own, &kinds[..2], place, &kept)
+    };
+    let all = needs(Limits { memory: u64::MAX / 2, host_memory: None });
+    assert_eq!(all.fitting.len(), 2);
+    let memory = |kind: usize| {
+        let plan = all.fitting.iter().find(|plan| plan.cell == kinds[kind]).expect("a plan");
+        plan.memory()
+    };
+    assert!(memory(1) < memory(0));
+    // Between the two only that with less state fits.
+    let middle = needs(Limits { memory: u64::midpoint(memory(0), memory(1)), host_memory: None });
+    assert!(middle.fitting.len() == 1 && middle.fitting[0].cell == kinds[1]);
 }

@@ -5,11 +5,11 @@ use super::*;
 use crate::common::{Compute, DeviceId};
 use crate::recipe::{Recipe, Source};
 
-const SMALL: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"qwen2\"\nvocab_size = 101\nhidden_size = 32\n\
+pub(super) const SMALL: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"qwen2\"\nvocab_size = 101\nhidden_size = 32\n\
     intermediate_size = 64\nnum_hidden_layers = 4\nnum_attention_heads = 4\nnum_key_value_heads = 2\n[train]\n\
     batch_size = 8\nseq_len = 16\noptimizer = { kind = \"adamw\", lr = 1e-3 }\n";
 
-fn cell(text: &str) -> Cell {
+pub(super) fn cell(text: &str) -> Cell {
     let source = Source { path: "r.toml".into(), text: text.into() };
     Recipe::parse(&source).expect("a recipe").cells.remove(0)
 }
@@ -268,36 +268,6 @@ fn the_model_of_time_orders_what_is_known() {
     let resident =
         |count: usize| time(&format!("[offload]\nstrategy = \"overlap\"\nresident_blocks = {count}\n"));
     assert!(resident(3) <= resident(1));
-}
-
-/// Another kind of optimizer has the recipe's rate, and its plans stand among the others by time and memory.
-#[test]
-fn optimizers_are_searched_where_they_are_named() {
-    let own = cell(SMALL);
-    let kinds = ["adamw", "adamw_bf16", "sgd"].map(|kind| with_optimizer(&own, kind).expect("a kind"));
-    assert_eq!(kinds[0], own);
-    let settings = kinds[2].settings();
-    assert_eq!(settings["train.optimizer.lr"], 1e-3);
-    assert!(
-        !settings.contains_key("train.optimizer.beta_1") && settings.contains_key("train.optimizer.momentum")
-    );
-    assert!(with_optimizer(&own, "adam9bit").is_none());
-    let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
-    let rates = Rates::assumed(DeviceId::Cpu);
-    let needs = |limits| {
-        let place = Place { target: &Target::Here, limits, rates: Some(&rates) };
-        advise(&own, &kinds[..2], place, &kept)
-    };
-    let all = needs(Limits { memory: u64::MAX / 2, host_memory: None });
-    assert_eq!(all.fitting.len(), 2);
-    let memory = |kind: usize| {
-        let plan = all.fitting.iter().find(|plan| plan.cell == kinds[kind]).expect("a plan");
-        plan.memory()
-    };
-    assert!(memory(1) < memory(0));
-    // Between the two only that with less state fits.
-    let middle = needs(Limits { memory: u64::midpoint(memory(0), memory(1)), host_memory: None });
-    assert!(middle.fitting.len() == 1 && middle.fitting[0].cell == kinds[1]);
 }
 
 /// A card without products of bf16 is advised fp16 with a scale.
