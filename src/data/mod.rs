@@ -87,6 +87,27 @@ pub enum Part {
     HeldOut,
 }
 
+/// The corpus of `[data]`: found, made anew from the seed, or the task's.
+fn opened(
+    source: &TextSource,
+    reading: &Reading,
+    task: Option<&Task>,
+    seed: u64,
+    splits: [Split; 2],
+) -> Result<Corpus, DataError> {
+    Ok(match source {
+        TextSource::Generated { size } => Corpus::Generated { seed, bytes: size.0 },
+        TextSource::Path(path) => {
+            let root = hub::fetched(path, reading.needs()).map_err(DataError::new)?;
+            Corpus::open(&root)?.read_by(reading.clone(), seed, splits)
+        }
+        TextSource::Task => {
+            let task = task.expect("checked: there is a task");
+            Corpus::Task(Box::new(task.kind.problems(seed)?))
+        }
+    })
+}
+
 impl Dataset {
     /// Finds the corpus, and loads the tokenizer or trains it on the training split.
     /// `vocab_size` is the model's.
@@ -114,17 +135,7 @@ impl Dataset {
         };
         let (train_split, eval_split) = (*train_split, *eval_split);
         let classified = task.is_some_and(|task| task.kind.classes().is_some());
-        let corpus = match corpus {
-            TextSource::Generated { size } => Corpus::Generated { seed, bytes: size.0 },
-            TextSource::Path(path) => {
-                let root = hub::fetched(path, reading.needs()).map_err(DataError::new)?;
-                Corpus::open(&root)?.read_by(Reading::clone(reading), seed, [train_split, eval_split])
-            }
-            TextSource::Task => {
-                let task = task.expect("checked: there is a task");
-                Corpus::Task(Box::new(task.kind.problems(seed)?))
-            }
-        };
+        let corpus = opened(corpus, reading, task, seed, [train_split, eval_split])?;
         let skip_broken = reading.skip_broken;
         let divided = reading.held_out.map(|_| (seed, train_split, eval_split));
         let reading = format!("{reading:?} {divided:?}");

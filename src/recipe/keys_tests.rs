@@ -97,18 +97,14 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 let mut without = least.clone();
                 without.remove(&entry.path);
                 // A section that nothing of is written is not there.
-                if entry.section.path == "eval" {
-                    without.insert("eval.batches".into(), json!(1));
-                }
-                if entry.section.path == "log" {
-                    without.insert("log".into(), json!({}));
-                }
-                if entry.section.path == "generate" {
-                    without.insert("generate.max_new_tokens".into(), json!(1));
-                }
-                if entry.section.path == "task" {
-                    without.insert("task.examples".into(), json!(1));
-                }
+                let there = match entry.section.path {
+                    "eval" => Some(("eval.batches", json!(1))),
+                    "log" => Some(("log", json!({}))),
+                    "generate" => Some(("generate.max_new_tokens", json!(1))),
+                    "task" => Some(("task.examples", json!(1))),
+                    _ => None,
+                };
+                without.extend(there.map(|(key, value)| (key.to_string(), value)));
                 let message = cell(&without).expect_err(&entry.path);
                 assert!(
                     message.contains(entry.key.name) && message.contains("missing"),
