@@ -117,10 +117,10 @@ fn keys_of_records_are_refused_where_there_are_none() {
         ("corpus = \"a.csv\"\nheld_out = 1.0", "must be a number from 0 to below 1"),
         ("corpus = \"a.csv\"\nformat = \"alpaca\"", "unknown value `alpaca`"),
         ("corpus = \"a.csv\"\ncolumns = { body = \"text\" }", "unknown key `body`"),
-        ("corpus = \"generated\"\nshuffle_buffer = 8", "`shuffle_buffer` is of a corpus of files"),
+        ("corpus = \"generated\"\nshuffle_buffer = 8", "`shuffle_buffer` belongs to a corpus of files"),
         (
             "corpus = \"generated\"\ntemplate_variables = \"a = 1\"",
-            "`template_variables` is of a corpus of files",
+            "`template_variables` belongs to a corpus of files",
         ),
         ("corpus = \"a.csv\"\ntemplate_variables = \"a: 1\"", "is no list of names and values"),
         ("corpus = \"a.csv\"\nshuffle_buffer = 8", "a tokenizer is trained on all text"),
