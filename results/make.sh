@@ -13,7 +13,7 @@
 # steps that wait for their launches take longer than with one recipe at a time.
 #
 # All rows are of one build, that of commit dfd0ceaf (e15123b2837d): quickstart, amp, data, data_parallel, pipeline, tensor and zero
-# from two CPU cores, the others from four H100; qwen3 and chat are of a later one, from one H100. lora has the rows of qlora for its cells, which are also qlora's.
+# from two CPU cores, the others from four H100; of later ones are qwen3 and chat, from one H100, and families, from two CPU cores. lora has the rows of qlora for its cells, which are also qlora's.
 #
 # The reports also name what the same build was checked with on the same kind of device: runner verify tests/fixtures/MODEL
 # --save FOLDER, and runner report FOLDER, with MODEL the recipe's model.kind, with the precision of its cells (--set
@@ -28,7 +28,7 @@ set -u
 cd "$(dirname "$0")/.."
 runner=${RUNNER:-target/release/runner}
 
-cpu="quickstart amp data data_parallel pipeline tensor zero"
+cpu="quickstart families amp data data_parallel pipeline tensor zero"
 gpu="overlap methods qwen2_0.5b qwen7b resident_blocks qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm operators \
      pipeline_ladder amp_wikitext data_wikitext qlora_7b inference optimizers updates topics_base peft lora qlora \
      gpt2_large_11gib gpt2_xl gptj_6b qwen3 chat lora_offload advise_space data_parallel_gpus zero_gpus tensor_gpus \

@@ -160,7 +160,7 @@ mod tests {
             ("Qwen/Qwen2.5-1.5B", Some("qwen2.5-1.5b"), true),
             ("Qwen/Qwen2.5-7B-Instruct", Some("qwen2.5-7b"), false),
             ("meta-llama/Llama-3.2-1B", Some("llama-3.2-1b"), true),
-            ("mistralai/Mistral-7B-Instruct-v0.3", Some("mistral-7b-v0.3"), false),
+            ("meta-llama/Llama-3.2-3B-Instruct", Some("llama-3.2-3b"), false),
             ("openai-community/gpt2-xl", Some("gpt2-xl"), true),
             // Of other sizes, or of other weights.
             ("Qwen/Qwen2.5-VL-7B-Instruct", None, false),
