@@ -1,7 +1,6 @@
 //! [`REFUSALS`]: which choices do not go together, and what the recipe says of them.
 
 mod predicates;
-
 use crate::combination::Combination;
 use predicates::*;
 
