@@ -61,7 +61,8 @@ impl Question {
         let types: Vec<Compute> =
             precisions(cell, &target, keeps_precision).iter().map(|types| types.compute).collect();
         let rates = Rates::measure(&target, cell.device_id(), &types);
-        let lacks = lacks.or_else(|| recipe.elsewhere.get(&position).cloned());
+        // A recipe that is made has never been meant to run as it is.
+        let lacks = lacks.or_else(|| recipe.elsewhere.get(&position).cloned()).filter(|_| named.is_none());
         Ok(Self { target, source, settings, named, recipe, position, lacks, asked: asked_for, limits, rates })
     }
 
