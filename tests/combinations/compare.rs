@@ -25,8 +25,9 @@ pub fn allowed(combination: &Combination) -> Allowed {
         // seen.
         "tf32" | "fp16" if combination.has_relu() => 2e-1,
         "tf32" | "fp16" => 1e-1,
-        // Of an adapter, whose A has a gradient that is B times another's, and B begins at 0: 1.1, and 2e-2 in fp32.
-        _ if combination.has_relu() && combination.choice("tuning").starts_with("lora") => 8e-1,
+        // Of an adapter, whose A has a gradient that is B times another's, and B begins at 0, 1.1 has been seen. Where the same
+        // adapter drops nothing, this way is 0.38 of itself from fp32 and the plain one 0.87.
+        _ if combination.has_relu() && combination.is("tuning", "lora that drops") => 8e-1,
         _ if combination.has_relu() => 4e-1,
         _ => 2e-1,
     };
