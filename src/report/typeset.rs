@@ -13,7 +13,6 @@ use typst::text::{Font, FontBook};
 use typst::utils::LazyHash;
 use typst::{Feature, Library, LibraryExt, World};
 use typst_html::{HtmlDocument, HtmlOptions};
-use typst_kit::fonts::{self, FontStore};
 use typst_layout::PagedDocument;
 use typst_pdf::{PdfOptions, Timestamp};
 
@@ -105,18 +104,13 @@ static LIBRARY: LazyLock<LazyHash<Library>> = LazyLock::new(|| {
     LazyHash::new(Library::builder().with_features([Feature::Html].into_iter().collect()).build())
 });
 
-/// Typst's fonts, and those of the charts.
-static FONTS: LazyLock<FontStore> = LazyLock::new(|| {
-    let mut fonts = FontStore::new();
-    fonts.extend(fonts::embedded());
-    for data in font_files() {
-        fonts.extend(Font::iter(Bytes::new(data)).map(|font| {
-            let info = font.info().clone();
-            (font, info)
-        }));
-    }
-    fonts
+/// The fonts of the charts, and one for commands.
+static FONTS: LazyLock<Vec<Font>> = LazyLock::new(|| {
+    let files = font_files().into_iter().chain([dejavu::sans_mono::regular()]);
+    files.flat_map(|file| Font::iter(Bytes::new(file))).collect()
 });
+
+static BOOK: LazyLock<LazyHash<FontBook>> = LazyLock::new(|| LazyHash::new(FontBook::from_fonts(FONTS.iter())));
 
 /// The files that Typst may read: no disk, no network, no clock.
 struct ReportWorld {
@@ -151,7 +145,7 @@ impl World for ReportWorld {
     }
 
     fn book(&self) -> &LazyHash<FontBook> {
-        FONTS.book()
+        &BOOK
     }
 
     fn main(&self) -> FileId {
@@ -168,7 +162,7 @@ impl World for ReportWorld {
     }
 
     fn font(&self, index: usize) -> Option<Font> {
-        FONTS.font(index)
+        FONTS.get(index).cloned()
     }
 
     fn today(&self, _offset: Option<Duration>) -> Option<Datetime> {
