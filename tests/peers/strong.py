@@ -47,6 +47,7 @@ GROUPS = {
                              "compile+checkpoint"]),
     "lora7": ("strong", [9], ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+chunks"]),
     "qlora7": ("qlora_7b", [1], ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+checkpoint+chunks"]),
+    "savings7": ("strong", [11], ["checkpoint+liger", "compile+checkpoint+liger_loss", "compile+checkpoint", "checkpoint"]),
     "offload05": ("overlap", [0], OFFLOAD),
     "offload7": ("qwen7b", [0], OFFLOAD),
     "swiglu": ("swiglu", None, SWIGLU),

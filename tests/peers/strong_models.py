@@ -84,6 +84,10 @@ def language_model(model, tuning, shape, words, dtype, device):
     return with_head(net, words), [p for p in net.parameters() if p.requires_grad], ids
 
 
+# The linear layers of a block, which PEFT's own "all-linear" finds only in a whole PeftModel.
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
 def adapt(net, tuning):
     """Adds PEFT's adapters to the network. They have the network's type, as in the runner; PEFT's default is fp32."""
     from peft import LoraConfig, inject_adapter_in_model
@@ -92,8 +96,10 @@ def adapt(net, tuning):
     dtype = net.dtype
     if tuning["method"] == "qlora":
         pack(net, dtype)
+    modules = tuning["target_modules"]
+    modules = LINEAR if modules == "all-linear" else modules.split(", ")
     config = LoraConfig(r=tuning["rank"], lora_alpha=tuning["alpha"], lora_dropout=tuning.get("dropout", 0.0),
-                        target_modules=tuning["target_modules"].split(", "))
+                        target_modules=modules)
     inject_adapter_in_model(config, net)
     for name, parameter in net.named_parameters():
         parameter.requires_grad_("lora_" in name)

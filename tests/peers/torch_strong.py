@@ -54,6 +54,10 @@ class Step:
             self.optimizer = torch.optim.AdamW(
                 self.parameters, rule["lr"], (rule["beta_1"], rule["beta_2"]), rule["epsilon"], rule["weight_decay"],
                 fused=True, capturable=CUDA)
+        elif rule["kind"] == "adamw8bit":
+            import bitsandbytes
+            self.optimizer = bitsandbytes.optim.AdamW8bit(
+                self.parameters, rule["lr"], (rule["beta_1"], rule["beta_2"]), rule["epsilon"], rule["weight_decay"])
         elif rule["kind"] != "none":
             raise ValueError(f"no peer has the optimizer {rule['kind']}")
         if "compile" in words and not MOVED & set(words):
