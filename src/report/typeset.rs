@@ -110,7 +110,8 @@ static FONTS: LazyLock<Vec<Font>> = LazyLock::new(|| {
     files.flat_map(|file| Font::iter(Bytes::new(file))).collect()
 });
 
-static BOOK: LazyLock<LazyHash<FontBook>> = LazyLock::new(|| LazyHash::new(FontBook::from_fonts(FONTS.iter())));
+static BOOK: LazyLock<LazyHash<FontBook>> =
+    LazyLock::new(|| LazyHash::new(FontBook::from_fonts(FONTS.iter())));
 
 /// The files that Typst may read: no disk, no network, no clock.
 struct ReportWorld {

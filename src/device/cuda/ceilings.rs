@@ -18,6 +18,8 @@ use crate::device::{BlockStore, Buffers, Ceilings, Feature, HostMemory, Side, St
 const MATMUL_SIZE: usize = 8192;
 /// Bytes copied: beyond every cache.
 const COPY_BYTES: usize = 1 << 30;
+/// Bytes copied over the bus, 5 ms by its fastest: locking a GiB of host memory takes longer than all copies of it.
+const BUS_BYTES: usize = 1 << 28;
 /// The fastest of this many is the ceiling: noise only ever slows.
 const REPEATS: usize = 5;
 
@@ -59,25 +61,23 @@ fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
             gpu.stream().submit(|stream| run(stream).result().expect("a copy within both blocks"));
         })
     };
-    // SAFETY: all blocks hold COPY_BYTES bytes and outlive the copies, which `fastest` waits for.
+    // SAFETY: both blocks hold COPY_BYTES bytes and outlive the copies, which `fastest` waits for.
     let device = copy(&|stream| unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, COPY_BYTES, stream) });
     ceilings.copy = Some(2.0 * COPY_BYTES as f64 / device);
-    let Some(mut host) = PinnedArena::new(gpu, COPY_BYTES).ok().and_then(|mut arena| arena.take(COPY_BYTES))
+    let Some(mut host) = PinnedArena::new(gpu, BUS_BYTES).ok().and_then(|mut arena| arena.take(BUS_BYTES))
     else {
         return;
     };
     // As a number, since the copies are issued by CubeCL's thread.
     let pointer = host.bytes_mut().as_mut_ptr() as usize;
+    // SAFETY: as above; the host's block holds the BUS_BYTES that are copied.
+    let up =
+        copy(&|stream| unsafe { sys::cuMemcpyHtoDAsync_v2(to, pointer as *const c_void, BUS_BYTES, stream) });
     // SAFETY: as above.
-    let up = copy(&|stream| unsafe {
-        sys::cuMemcpyHtoDAsync_v2(to, pointer as *const c_void, COPY_BYTES, stream)
-    });
-    // SAFETY: as above.
-    let down = copy(&|stream| unsafe {
-        sys::cuMemcpyDtoHAsync_v2(pointer as *mut c_void, from, COPY_BYTES, stream)
-    });
-    ceilings.host_to_device = Some(COPY_BYTES as f64 / up);
-    ceilings.device_to_host = Some(COPY_BYTES as f64 / down);
+    let down =
+        copy(&|stream| unsafe { sys::cuMemcpyDtoHAsync_v2(pointer as *mut c_void, from, BUS_BYTES, stream) });
+    ceilings.host_to_device = Some(BUS_BYTES as f64 / up);
+    ceilings.device_to_host = Some(BUS_BYTES as f64 / down);
     ceilings.both_ways = both_ways(gpu);
 }
 
@@ -85,7 +85,7 @@ fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
 /// for them.
 fn both_ways(gpu: &'static Gpu) -> Option<f64> {
     let dtype = DType::F32;
-    let elements = COPY_BYTES / dtype.size();
+    let elements = BUS_BYTES / dtype.size();
     let size = StoreSize {
         buffers: vec![Buffers::One; 2],
         elements,
@@ -104,7 +104,7 @@ fn both_ways(gpu: &'static Gpu) -> Option<f64> {
         store.wait();
         best = best.min(start.elapsed().as_secs_f64());
     }
-    Some(COPY_BYTES as f64 / best)
+    Some(BUS_BYTES as f64 / best)
 }
 
 /// Seconds of the fastest run, by device events; the first run, which may tune, is not counted.
