@@ -52,7 +52,7 @@ fn twelve_gib_train_one_and_a_half_billion_parameters_with_8_bits() {
     println!(
         "8-bit, blocks recomputed: {:.1} ms, {} bytes; the same {:.0} ms; {:?}",
         fastest.seconds().expect("a card") * 1e3,
-        fastest.driver_memory(),
+        fastest.driver_memory,
         same.seconds().expect("a card") * 1e3,
         advice
             .bests(Fidelity::Other)

@@ -2,7 +2,7 @@
 
 use super::{Fidelity, Rates, StepTime};
 use crate::common::DeviceId;
-use crate::estimate::{Costs, Load};
+use crate::estimate::{Costs, Load, NCCL};
 use crate::measure::Estimate;
 use crate::recipe::Cell;
 
@@ -14,10 +14,6 @@ pub(super) fn host_base(device: DeviceId) -> u64 {
         DeviceId::Cuda(_) => 700_000_000,
     }
 }
-
-/// Bytes of a GPU's memory that pools hold beside tensors, in hundredths of these: the median of committed rows of 1 GB and
-/// more.
-const POOLS: u64 = 8;
 
 /// Bytes that a cell may take of the device and of the host; `None`: any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +28,8 @@ pub struct Plan {
     pub cell: Cell,
     pub fidelity: Fidelity,
     pub estimate: Estimate,
+    /// Bytes that the device's driver is expected to count: [`Load::driver_memory`].
+    pub driver_memory: u64,
     /// `None` without the rates of the device, and of what does not fit.
     pub time: Option<StepTime>,
 }
@@ -48,14 +46,17 @@ impl Plan {
     pub fn new(cell: Cell, rates: Option<&Rates>) -> Self {
         let costs = Costs::new(&cell);
         let load = costs.load(&cell);
-        let (estimate, time) = (load.estimate(), rates.map(|rates| StepTime::new(&load, rates)));
-        Self { estimate, time, fidelity: Fidelity::Same, cell }
+        let (account, time) = (load.account(), rates.map(|rates| StepTime::new(&load, rates)));
+        let (estimate, driver_memory) = (account.estimate(), load.driver_memory(&account));
+        Self { estimate, driver_memory, time, fidelity: Fidelity::Same, cell }
     }
 
     /// A plan in the place of the cell `own`; its time, if it fits.
     pub(super) fn within(load: &Load, own: &Cell, limits: Limits, rates: Option<&Rates>) -> Self {
         let fidelity = Fidelity::new(own, load.cell);
-        let plan = Self { cell: load.cell.clone(), fidelity, estimate: load.estimate(), time: None };
+        let account = load.account();
+        let (estimate, driver_memory) = (account.estimate(), load.driver_memory(&account));
+        let plan = Self { cell: load.cell.clone(), fidelity, estimate, driver_memory, time: None };
         let timed = rates.filter(|_| plan.fits(limits));
         Self { time: timed.map(|rates| StepTime::new(load, rates)), ..plan }
     }
@@ -67,15 +68,11 @@ impl Plan {
 
     /// The smallest limit on the device's memory that has room for it for certain, in bytes.
     pub fn memory(&self) -> u64 {
-        self.cell.device_id().limit_for(self.estimate.total())
-    }
-
-    /// Bytes that the device's driver is expected to count: tensors, what pools hold beside them, and the context.
-    pub fn driver_memory(&self) -> u64 {
-        let (device, tensors) = (self.cell.device_id(), self.estimate.total());
+        let of_ranks = if self.cell.parallel.is_alone() { 0 } else { NCCL };
+        let device = self.cell.device_id();
         match device {
-            DeviceId::Cpu => tensors,
-            DeviceId::Cuda(_) => tensors / 100 * (100 + POOLS) + device.context_bytes(),
+            DeviceId::Cpu => device.limit_for(self.estimate.total()),
+            DeviceId::Cuda(_) => device.limit_for(self.estimate.total() + of_ranks).max(self.driver_memory),
         }
     }
 

@@ -3,7 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::Workload;
+use super::pools::Parameters;
+use super::{Account, Workload};
 use crate::common::locked;
 use crate::measure::Estimate;
 use crate::ops::cost::{Operators, Setting, Works};
@@ -18,6 +19,7 @@ pub struct Costs {
     lengths: [usize; 2],
     tuning: Tuning,
     adapted: Adapted,
+    parameters: Arc<Parameters>,
     known: Mutex<Vec<(Setting, Arc<Operators>)>>,
 }
 
@@ -48,6 +50,7 @@ impl Adapted {
 pub struct Load<'c> {
     pub cell: &'c Cell,
     pub adapted: Adapted,
+    pub(super) parameters: Arc<Parameters>,
     pub operators: Arc<Operators>,
     pub workload: Workload<'c>,
 }
@@ -58,6 +61,7 @@ impl Costs {
         Self {
             lengths: cell.lengths(),
             adapted: Adapted::new(cell, &tuning),
+            parameters: Arc::new(Parameters::new(cell, &tuning)),
             tuning,
             known: Mutex::default(),
         }
@@ -66,7 +70,7 @@ impl Costs {
     pub fn load<'c>(&self, cell: &'c Cell) -> Load<'c> {
         let workload = cell.workload_of(self.lengths);
         let operators = self.operators(cell, workload.setting());
-        Load { cell, adapted: self.adapted, operators, workload }
+        Load { cell, adapted: self.adapted, parameters: self.parameters.clone(), operators, workload }
     }
 
     fn operators(&self, cell: &Cell, setting: Setting) -> Arc<Operators> {
@@ -108,12 +112,17 @@ impl Costs {
 }
 
 impl Load<'_> {
+    /// [`Cell::account`]
+    pub fn account(&self) -> Account {
+        match self.cell.parallel.is_alone() {
+            true => self.operators.account(&self.workload),
+            false => self.cell.account(),
+        }
+    }
+
     /// [`Cell::estimate`]
     pub fn estimate(&self) -> Estimate {
-        match self.cell.parallel.is_alone() {
-            true => self.operators.account(&self.workload).estimate(),
-            false => self.cell.estimate(),
-        }
+        self.account().estimate()
     }
 
     /// [`Cell::works`]

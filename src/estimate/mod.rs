@@ -4,6 +4,7 @@
 mod account;
 mod cell;
 mod costs;
+mod pools;
 mod stages;
 mod step;
 mod work;
@@ -11,4 +12,5 @@ mod workload;
 
 pub use account::Account;
 pub use costs::{Adapted, Costs, Load};
+pub use pools::NCCL;
 pub use workload::Workload;

@@ -52,25 +52,3 @@ fn what_fits_and_what_is_fastest_is_predicted() {
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
     assert!(mean < 0.15, "the time is off by {mean} in the mean");
 }
-
-/// What the driver counted of committed rows, beside what is expected of their tensors.
-#[test]
-fn the_drivers_memory_is_expected_in_the_median() {
-    let mut paths: Vec<PathBuf> = Vec::new();
-    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), "rows", &mut paths);
-    let ratio = |path: &PathBuf| {
-        let row: Row = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-        let memory = row.measurement?.memory;
-        let (driver, tensors) = (memory.driver_peak?, memory.live_peak);
-        let context = DeviceId::Cuda(0).context_bytes();
-        (tensors > 1_000_000_000).then(|| driver as f64 / (tensors as f64 * 1.08 + context as f64))
-    };
-    let ratios = paths.iter().filter_map(ratio).sorted_by(f64::total_cmp).collect_vec();
-    let [low, median, high] = [0.1, 0.5, 0.9].map(|share| ratios[(share * ratios.len() as f64) as usize]);
-    assert!(
-        ratios.len() > 300 && (median - 1.0).abs() < 0.01,
-        "{} rows: {low} {median} {high}",
-        ratios.len()
-    );
-    assert!(low > 0.9 && high < 1.2, "{low} {high}");
-}

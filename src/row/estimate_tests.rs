@@ -27,16 +27,16 @@ const SMALL: u64 = 1 << 20;
 const OF_RANKS: f64 = 0.15;
 
 /// A row that says what its cell needed.
-struct Measured {
+pub struct Measured {
     path: PathBuf,
     /// Of its largest batch.
-    cell: Cell,
-    measurement: Measurement,
+    pub cell: Cell,
+    pub measurement: Measurement,
 }
 
 impl Measured {
     /// `None` of a row without a measurement.
-    fn read(path: PathBuf) -> Option<Self> {
+    pub fn read(path: PathBuf) -> Option<Self> {
         let text = std::fs::read_to_string(&path).expect("a row");
         let row: Row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let measurement = row.measurement?;

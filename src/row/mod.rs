@@ -224,6 +224,8 @@ impl Row {
 #[cfg(test)]
 mod advice_tests;
 #[cfg(test)]
+mod driver_tests;
+#[cfg(test)]
 mod estimate_tests;
 #[cfg(test)]
 mod time_tests;

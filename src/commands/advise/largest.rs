@@ -29,9 +29,12 @@ pub fn largest(args: &AdviseArgs, what: &str) -> Result<String> {
     }
 }
 
-/// Of each group, the largest value of a key with the fastest way that fits.
-fn of_key(question: &Question, key: &str) -> Result<String> {
-    let mut lines: Vec<(usize, Plan)> = Vec::new();
+/// Of each group with room for more than one that changes less, the largest value of a key with the fastest way that fits.
+///
+/// # Errors
+/// As [`Question::advice`].
+pub fn largest_values(question: &Question, key: &str) -> Result<Vec<(usize, Plan)>> {
+    let mut found: Vec<(usize, Plan)> = Vec::new();
     for fidelity in Fidelity::VARIANTS {
         let with = |value: usize| sized(question.cell(), key, value);
         let variants = |value: usize| question.variants(&with(value), &question.target).unwrap_or_default();
@@ -43,10 +46,15 @@ fn of_key(question: &Question, key: &str) -> Result<String> {
         let cell = with(value);
         let all = question.variants(&cell, &question.target)?;
         let advice = advise(&cell, &all, question.place(), &kept(question, key));
-        // A group is listed where it has room for more than one that changes less.
-        let is_larger = lines.last().is_none_or(|(last, _)| value > *last);
-        lines.extend(advice.best(*fidelity).filter(|_| is_larger).map(|best| (value, best.clone())));
+        let is_larger = found.last().is_none_or(|(last, _)| value > *last);
+        found.extend(advice.best(*fidelity).filter(|_| is_larger).map(|best| (value, best.clone())));
     }
+    Ok(found)
+}
+
+/// The answer with a line for each of these.
+fn of_key(question: &Question, key: &str) -> Result<String> {
+    let lines = largest_values(question, key)?;
     let Some((value, best)) = lines.first() else {
         let help = "runner advise without --largest says what the least needs";
         return Err(miette!(help = help, "no value of {key} fits into {}", Bytes(question.limits.memory)));
@@ -144,7 +152,7 @@ fn line(first: String, plan: &Plan) -> Vec<String> {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let mut line = vec![first, plan.fidelity.name().into(), words.trained_by(), words.micro_batches()];
     line.extend([or_none(speed.map(rate)), or_none(speed.map(|speed| duration(1e6 / speed)))]);
-    line.extend([plan.driver_memory(), plan.host_memory()].map(|bytes| Bytes(bytes).to_string()));
+    line.extend([plan.driver_memory, plan.host_memory()].map(|bytes| Bytes(bytes).to_string()));
     line
 }
 

@@ -40,7 +40,7 @@ pub fn measured(args: &AdviseArgs, question: &Question, plans: &[&Plan]) -> Resu
 /// A line for each plan with its row, why some have no numbers, and which was the fastest.
 fn compared(all: &[(&Plan, Option<Row>)]) -> String {
     const HEADER: [&str; 8] =
-        ["", "step, predicted", "measured", "ratio", "memory, estimated", "measured", "ratio", "status"];
+        ["", "step, predicted", "measured", "ratio", "memory, expected", "measured", "ratio", "status"];
     let lines = all.iter().zip(1..).map(|((plan, row), number)| line(number, plan, row.as_ref()));
     let table = table(&HEADER, lines.collect(), 1);
     let rows = || all.iter().zip(1..).filter_map(|((_, row), number)| Some((number, row.as_ref()?)));
@@ -55,17 +55,19 @@ fn compared(all: &[(&Plan, Option<Row>)]) -> String {
 fn line(number: usize, plan: &Plan, row: Option<&Row>) -> Vec<String> {
     let measurement = row.and_then(|row| row.measurement.as_ref());
     let step = measurement.map(|measured| measured.step.median);
-    let peak = measurement.map(|measured| measured.memory.live_peak);
-    let estimate = plan.estimate.total();
+    // The driver's figure, where there is one.
+    let memory = measurement.map(|measured| measured.memory);
+    let peak = memory.map(|memory| memory.driver_peak.unwrap_or(memory.live_peak));
+    let expected = plan.driver_memory;
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     vec![
         number.to_string(),
         or_none(plan.seconds().map(seconds)),
         or_none(step.map(seconds)),
         or_none(plan.seconds().zip(step).map(|(predicted, measured)| ratio(predicted / measured))),
-        Bytes(estimate).to_string(),
+        Bytes(expected).to_string(),
         or_none(peak.map(|peak| Bytes(peak).to_string())),
-        or_none(peak.map(|peak| ratio(estimate as f64 / peak as f64))),
+        or_none(peak.map(|peak| ratio(expected as f64 / peak as f64))),
         row.map_or("no row".into(), |row| row.status.to_string()),
     ]
 }

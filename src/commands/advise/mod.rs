@@ -7,6 +7,8 @@ mod located;
 mod measured;
 mod model;
 mod question;
+#[cfg(test)]
+mod recipes_tests;
 mod text;
 mod words;
 mod written;

@@ -51,7 +51,7 @@ pub fn advice(question: &Question, advice: &Advice, smaller: usize) -> String {
 /// One sentence.
 fn answer(question: &Question, advice: &Advice, plan: &Plan) -> String {
     let train = Words(&plan.cell).sentence(question);
-    let memory = format!("{} of {}", Bytes(plan.driver_memory()), within(question, advice.limits));
+    let memory = format!("{} of {}", Bytes(plan.driver_memory), within(question, advice.limits));
     let host = format!("{} of host memory", Bytes(plan.host_memory()));
     match plan.tokens_per_second() {
         Some(speed) => format!(
@@ -84,7 +84,7 @@ fn lines(plans: &[&Plan], first: usize) -> String {
         line.extend(
             plan.tokens_per_second().into_iter().flat_map(|speed| [rate(speed), duration(1e6 / speed)]),
         );
-        line.extend([plan.driver_memory(), plan.host_memory()].map(|bytes| Bytes(bytes).to_string()));
+        line.extend([plan.driver_memory, plan.host_memory()].map(|bytes| Bytes(bytes).to_string()));
         line
     };
     table(&header, (first..).zip(plans).map(line).collect(), texts.len())

@@ -32,7 +32,7 @@ impl Usage {
 }
 
 /// A parameter of at least so many bytes has memory of its own.
-const LARGE: usize = 32 << 20;
+pub const LARGE: usize = 32 << 20;
 
 impl Gpu {
     /// Makes a parameter of so many bytes. The pages of CubeCL's pools are as large as the largest tensor that they ever

@@ -64,7 +64,7 @@ pub use lowered::{capability, require_capability, shared_memory};
 use many::copy;
 pub use many::{TOGETHER, add, cast, parts_of_squares, squares};
 pub use matmul::{Operand, Output, View, has_blas, matmul, matmul_bias};
-pub use memory::{Ballast, PeakObservation, Usage};
+pub use memory::{Ballast, LARGE, PeakObservation, Usage};
 pub use meter::CudaMeter;
 pub use mirror::CudaMirror;
 use pinned::{PinnedArena, PinnedSlice};
