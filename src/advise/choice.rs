@@ -9,6 +9,8 @@ use crate::estimate::Costs;
 
 /// Times nearer than this are one time: the model's mean error.
 const NEAR: f64 = 1.05;
+/// A way that moves blocks must be faster by so much than one that moves none: the times of copies are known less well.
+const MOVED: f64 = 1.15;
 /// A way that changes more is advised where the best one that changes less takes so many times as long: of one that is nearly
 /// the same, and of another training.
 const WORTH: [f64; 2] = [1.25, 2.0];
@@ -108,9 +110,14 @@ impl Advice {
 
 /// As [`Advice::best`]; of plans without times the first.
 fn best<'p>(plans: impl Iterator<Item = &'p Plan>) -> Option<&'p Plan> {
-    let plans: Vec<&Plan> = plans.collect();
+    let mut plans: Vec<&Plan> = plans.collect();
     let first = plans.iter().copied().min_by(|a, b| compare(a, b))?;
-    let Some(least) = first.seconds() else { return plans.first().copied() };
+    let Some(mut least) = first.seconds() else { return plans.first().copied() };
+    let stays = |plan: &&&Plan| !plan.cell.offload.moves();
+    let staying = plans.iter().filter(stays).filter_map(|plan| plan.seconds()).min_by(f64::total_cmp);
+    if let Some(staying) = staying.filter(|seconds| *seconds <= MOVED * least) {
+        (least, plans) = (staying, plans.iter().filter(stays).copied().collect());
+    }
     let near = plans.into_iter().filter(|plan| plan.seconds().is_some_and(|seconds| seconds <= NEAR * least));
     near.min_by_key(|plan| (lacking_bits(&plan.cell), plan.cell.offload.moves(), plan.memory()))
 }
