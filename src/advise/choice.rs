@@ -1,11 +1,14 @@
 //! [`Advice`]: the plans that fit, the best of each group, and which of them to take.
 
+use std::mem::discriminant;
+
 use itertools::Itertools;
 use strum::VariantArray;
 
 use super::fidelity::lacking_bits;
 use super::{Fidelity, Limits, Place, Plan, StepWork};
 use crate::estimate::Costs;
+use crate::residence::Memory;
 
 /// Times nearer than this are one time: the model's mean error.
 const NEAR: f64 = 1.05;
@@ -46,17 +49,23 @@ impl Advice {
     }
 
     /// The best of a group: of those that are about as fast as the fastest the one that changes least, moves least and needs the
-    /// least memory.
+    /// least memory, in steps of a tenth.
     pub fn best(&self, fidelity: Fidelity) -> Option<&Plan> {
         best(self.fitting.iter().filter(|plan| plan.fidelity == fidelity))
     }
 
-    /// The best of each method of tuning in a group of other trainings, the fastest first; else the best of the group.
+    /// The best of each method of tuning, and of each rule of the update, in a group of other trainings, in the order of all; else the
+    /// best of the group.
     pub fn bests(&self, fidelity: Fidelity) -> Vec<&Plan> {
         let group = self.fitting.iter().filter(|plan| plan.fidelity == fidelity);
-        let by_method = group.into_group_map_by(|plan| <&str>::from(&plan.cell.tuning));
+        let rule = |plan: &Plan| match fidelity {
+            Fidelity::Other => Some(discriminant(&plan.cell.train.optimizer)),
+            Fidelity::Same | Fidelity::Nearly => None,
+        };
+        let by_method = group.into_group_map_by(|plan| (<&str>::from(&plan.cell.tuning), rule(plan)));
         let bests = by_method.into_values().filter_map(|plans| best(plans.into_iter()));
-        bests.sorted_by(|a, b| compare(a, b)).collect()
+        let place = |best: &&Plan| self.fitting.iter().position(|plan| std::ptr::eq(plan, *best));
+        bests.sorted_by_key(place).collect()
     }
 
     /// The best plans of all groups, apart from groups that gain nothing over what changes less.
@@ -119,7 +128,17 @@ fn best<'p>(plans: impl Iterator<Item = &'p Plan>) -> Option<&'p Plan> {
         (least, plans) = (staying, plans.iter().filter(stays).copied().collect());
     }
     let near = plans.into_iter().filter(|plan| plan.seconds().is_some_and(|seconds| seconds <= NEAR * least));
-    near.min_by_key(|plan| (lacking_bits(&plan.cell), plan.cell.offload.moves(), plan.memory()))
+    near.min_by_key(|plan| {
+        let offload = plan.cell.offload;
+        let on_host = offload.optimizer == Memory::Host;
+        let time = (plan.seconds().unwrap_or_default() * 1e9) as u64;
+        (lacking_bits(&plan.cell), offload.moves(), on_host, size(plan.memory()), time)
+    })
+}
+
+/// Memory in steps of a tenth: what takes a little less is no better.
+fn size(bytes: u64) -> i64 {
+    ((bytes as f64).ln() / -STEP.ln()).round() as i64
 }
 
 fn compare(a: &Plan, b: &Plan) -> std::cmp::Ordering {

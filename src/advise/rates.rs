@@ -35,7 +35,13 @@ impl Rates {
             None if has_kernels => from_launch_to_launch(device),
             known => known.unwrap_or(self.launch),
         };
-        Self { host_update: host::rate_of_updates(), launch, ..self }
+        Self { launch, ..self.with_updates() }
+    }
+
+    /// With the rate of updates on this machine's host.
+    #[must_use]
+    pub fn with_updates(self) -> Self {
+        Self { host_update: host::rate_of_updates(), ..self }
     }
 
     /// Of a GPU as an H200 with its host: launches by the steps in `results/inference`, `qlora_7b` and `strong` that wait for
@@ -99,8 +105,8 @@ impl Rates {
         Self { ceilings, host_update, ..gpu }
     }
 
-    /// Measured on this machine within seconds, or of a card by its data sheet; `None` for a device that is described, but
-    /// no card.
+    /// Measured on this machine within seconds, in this process, or of a card by its data sheet; `None` for a device that is
+    /// described, but no card.
     pub fn measure(target: &Target, device: DeviceId, types: &[Compute]) -> Option<Self> {
         match target {
             Target::Here | Target::Hosts => Some(Self::of(device, device.ceilings(types)).with_host(device)),

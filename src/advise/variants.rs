@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fidelity::master_and_moments;
 use super::precisions::precisions;
-use super::space::keeps;
+use super::space::{candidates, keeps};
 use crate::common::{Compute, DeviceId};
 use crate::device::Target;
 use crate::keys::Settings;
@@ -44,7 +44,7 @@ impl Asked {
 /// A kind of optimizer, or a method, that there is not.
 pub fn variants(cell: &Cell, target: &Target, asked: &Asked) -> Result<Vec<Cell>, String> {
     let mut all = vec![cell.clone()];
-    for tuned in methods(cell, asked)? {
+    for tuned in methods(cell, target, asked)? {
         for updated in optimizers(&tuned, asked)? {
             let types = types(&updated, target, asked.keeps("precision"));
             all.extend(types.into_iter().flat_map(|precision| {
@@ -67,7 +67,10 @@ pub fn variants(cell: &Cell, target: &Target, asked: &Asked) -> Result<Vec<Cell>
 }
 
 /// The cell with each method of tuning.
-fn methods(cell: &Cell, asked: &Asked) -> Result<Vec<Cell>, String> {
+///
+/// # Errors
+/// A method that is named, and that there is not or that cannot train this model.
+fn methods(cell: &Cell, target: &Target, asked: &Asked) -> Result<Vec<Cell>, String> {
     let mut all = vec![cell.clone()];
     let trains = cell.model.language().is_some() && cell.train.optimizer.rule().is_some();
     if !trains || asked.keeps("tuning") {
@@ -80,9 +83,23 @@ fn methods(cell: &Cell, asked: &Asked) -> Result<Vec<Cell>, String> {
     }
     let own: &str = (&cell.tuning).into();
     let searched = if named.is_empty() { METHODS.to_vec() } else { named };
-    all.extend(
-        searched.into_iter().filter(|method| *method != own).filter_map(|method| with_method(cell, method)),
-    );
+    for method in searched.into_iter().filter(|method| *method != own) {
+        match with_method(cell, method) {
+            Some(tuned) => {
+                let refusal = tuned.refusal().filter(|_| !asked.methods.is_empty());
+                if let Some(rule) = refusal.filter(|_| candidates(&tuned, target, &asked.kept).is_empty()) {
+                    return Err(format!("--methods {method}: {}", rule.message));
+                }
+                all.push(tuned);
+            }
+            None if asked.methods.is_empty() => {}
+            None => {
+                return Err(format!(
+                    "--methods {method}: it does not fit the model, or has keys without a default; write a recipe with it"
+                ));
+            }
+        }
+    }
     Ok(all)
 }
 

@@ -1,7 +1,7 @@
 //! [`Costs`]: the operators of cells that train one network in several ways; each kind of them is derived once. [`Load`]: what
 //! one of these cells computes and holds.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::pools::Parameters;
 use super::{Account, Workload};
@@ -19,7 +19,7 @@ pub struct Costs {
     lengths: [usize; 2],
     tuning: Tuning,
     adapted: Adapted,
-    parameters: Arc<Parameters>,
+    parameters: Arc<OnceLock<Parameters>>,
     known: Mutex<Vec<(Setting, Arc<Operators>)>>,
 }
 
@@ -50,7 +50,7 @@ impl Adapted {
 pub struct Load<'c> {
     pub cell: &'c Cell,
     pub adapted: Adapted,
-    pub(super) parameters: Arc<Parameters>,
+    pub(super) parameters: Arc<OnceLock<Parameters>>,
     pub operators: Arc<Operators>,
     pub workload: Workload<'c>,
 }
@@ -61,7 +61,7 @@ impl Costs {
         Self {
             lengths: cell.lengths(),
             adapted: Adapted::new(cell, &tuning),
-            parameters: Arc::new(Parameters::new(cell, &tuning)),
+            parameters: Arc::default(),
             tuning,
             known: Mutex::default(),
         }
@@ -93,7 +93,12 @@ impl Costs {
         }
         let with = |count: usize| cell.with_resident_blocks(Some(count));
         let room = cell.device_id().room(limit);
-        let fits = |count: usize| self.load(&with(count)).estimate().total() <= room;
+        let fits = |count: usize| {
+            let cell = with(count);
+            let load = self.load(&cell);
+            let account = load.account();
+            account.estimate().total() <= room && load.driver_memory(&account) <= limit
+        };
         // All of them need no slots. Of fewer, more need as much memory or more: the largest number is found by halving.
         let blocks = self.load(&with(0)).operators.layers();
         if fits(blocks) {

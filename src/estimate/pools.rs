@@ -11,7 +11,7 @@ use crate::common::DeviceId;
 use crate::device::cuda::LARGE;
 use crate::ops::cost::Tensors;
 use crate::ops::cross_entropy::chunk;
-use crate::params::table::{Group, Tuning};
+use crate::params::table::Group;
 use crate::recipe::Cell;
 use crate::residence::Memory;
 
@@ -58,9 +58,8 @@ impl Size {
 }
 
 impl Parameters {
-    /// Of a cell with its own tuning.
-    pub fn new(cell: &Cell, tuning: &Tuning) -> Self {
-        let table = cell.model.table(cell.precision.stored(), tuning);
+    fn new(cell: &Cell) -> Self {
+        let table = cell.model.table(cell.precision.stored(), &cell.tuning());
         let entries = table.into_iter().flat_map(|table| table.entries);
         let sizes = entries.map(|entry| Size {
             numbers: entry.shape.iter().map(|size| *size as u64).product(),
@@ -90,12 +89,17 @@ impl Load<'_> {
         CONTEXT + own + SMALL_PAGE + pages + holes
     }
 
+    /// Derived where they are first asked for.
+    fn parameters(&self) -> &Parameters {
+        self.parameters.get_or_init(|| Parameters::new(self.cell))
+    }
+
     /// Bytes outside of pages, in pieces of the driver.
     fn own_memory(&self, account: &Account) -> u64 {
         let (workload, stored) = (&self.workload, self.cell.precision.stored_bytes());
         let moves = workload.offload.moves();
         // Of blocks that move the slots have it.
-        let there = self.parameters.sizes.iter().filter(|size| !(moves && size.in_block));
+        let there = self.parameters().sizes.iter().filter(|size| !(moves && size.in_block));
         let large = there.map(|size| size.bytes(stored)).filter(|bytes| *bytes >= LARGE as u64);
         let parameters: u64 = large.map(|bytes| bytes.next_multiple_of(PIECE)).sum();
         let sums = if workload.adds_by_block { self.operators.trained() * stored } else { 0 };
@@ -126,11 +130,11 @@ impl Load<'_> {
             Memory::Host => 0,
         };
         let numbers = |of: &dyn Fn(&Size) -> bool| {
-            self.parameters.sizes.iter().filter(|size| of(size)).map(|size| size.numbers).max().unwrap_or(0)
+            self.parameters().sizes.iter().filter(|size| of(size)).map(|size| size.numbers).max().unwrap_or(0)
         };
         let cast = if cell.precision.autocast { element * numbers(&|size| !size.packed) } else { 0 };
         let unpacked = element * numbers(&|size| size.packed);
-        let activation = self.operators.block_input().max(tokens as u64 * self.parameters.widest * element);
+        let activation = self.operators.block_input().max(tokens as u64 * self.parameters().widest * element);
         let logits = cell.model.decoder().map_or(0, |shape| {
             let columns = chunk(tokens, shape.vocab_size).min(shape.vocab_size);
             4 * (tokens * columns) as u64

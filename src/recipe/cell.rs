@@ -13,7 +13,7 @@ use super::{rules, tagged};
 use crate::common::DeviceId;
 use crate::data::{Data, Generate, Task};
 use crate::device::{Capability, Target};
-use crate::keys::{Settings, settings};
+use crate::keys::{Rule, Settings, settings};
 use crate::model::Model;
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::parallel::Parallel;
@@ -113,10 +113,14 @@ impl Cell {
         }
     }
 
+    /// The first rule across sections that refuses it, whatever its device has.
+    pub fn refusal(&self) -> Option<Rule> {
+        rules::check(self, |_| false).err()
+    }
+
     /// Whether no rule refuses it on its device, which `target` has.
     pub fn is_permitted(&self, target: &Target) -> bool {
-        rules::check(self, |_| false).is_ok()
-            && rules::on_device(self, self.device_id(), target, |_| false).is_ok()
+        self.refusal().is_none() && rules::on_device(self, self.device_id(), target, |_| false).is_ok()
     }
 
     /// The cell with so many resident blocks; `None`: as many as it has. A row has the number where a recipe leaves it open.

@@ -26,7 +26,7 @@ pub fn measure_environment(recipe: &Recipe, device: DeviceId, cancel: &AtomicBoo
         recipe.cells.iter().enumerate().filter(|(position, _)| !recipe.elsewhere.contains_key(position));
     let cells = here.map(|(_, cell)| cell).filter(|cell| cell.device_id() == device);
     let types: Vec<Compute> = cells.map(|cell| cell.precision.compute).unique().collect();
-    let ceilings = ceilings(device, &types, cancel).unwrap_or_default();
+    let ceilings = measured_ceilings(device, &types, cancel).unwrap_or_default();
     Environment { ceilings, ..without_ceilings(device.info()) }
 }
 
@@ -45,7 +45,7 @@ pub fn without_ceilings(device: DeviceInfo) -> Environment {
 
 /// The ceilings that `runner ceilings` measures. It is a process of its own, so that the memory of a GPU's libraries is
 /// free again for the cells. `None` if that process fails; the report then has no shares of ceilings.
-fn ceilings(device: DeviceId, types: &[Compute], cancel: &AtomicBool) -> Option<Ceilings> {
+pub fn measured_ceilings(device: DeviceId, types: &[Compute], cancel: &AtomicBool) -> Option<Ceilings> {
     let mut child = Command::new(this_program().ok()?)
         .args(["ceilings", &device.to_string()])
         .args(types.iter().map(|compute| compute.into_str()))

@@ -33,7 +33,7 @@ mod verdict;
 pub use again::{EXIT_TRY_AGAIN, TryAgain};
 pub use build::stale_notice;
 pub use cells::{Session, run_cells};
-pub use environment::{measure_environment, without_ceilings};
+pub use environment::{measure_environment, measured_ceilings, without_ceilings};
 pub use executor::{Executor, Job, Outcome, memory_limit};
 pub use interrupt::{install as install_interrupt, report_large_files};
 pub use join::{Launched, Leader, follow};

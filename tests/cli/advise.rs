@@ -58,7 +58,13 @@ fn what_cannot_be_is_refused_with_what_could() {
         "No way to train it fits into the 1.00 GiB of the RTX 3060 and 4.00 GiB of host memory: the least that is enough is",
         "The largest model of its family that fits is gpt2",
     ]);
+    of(&["--memory", "3 GiB", "--host-memory", "8 GiB"])
+        .exits(0)
+        .says(&["Training all parameters does not fit: it needs", "GiB of the device's memory, or"]);
     of(&["--memory", "24 GiB"]).exits(1).says(&["--memory 24.0 GiB: the device has 12.0 GiB"]);
+    of(&["--methods", "linear_probe"])
+        .exits(1)
+        .says(&["--methods linear_probe:", "trains the classifier of a task"]);
     of(&["--methods", "lara"]).exits(1).says(&["--methods lara: the methods are full, lora"]);
     advise(&place, &["gpt2", "--host-memory", "900 TiB"])
         .exits(1)
@@ -66,6 +72,40 @@ fn what_cannot_be_is_refused_with_what_could() {
     advise(&place, &["gpt2", "--for", "rtx 3060", "--largest", "train.seed"])
         .exits(1)
         .says(&["write --largest train.seq_len"]);
+}
+
+/// A CPU has one memory: what is on it and what would be on the host beside it are the same bytes.
+#[test]
+fn ways_on_a_cpu_fit_into_its_memory() {
+    let place = Place::new(TINY);
+    let ended = advise(&place, &["gpt2-xl", "--for", "cpu, 16 GiB", "--batch", "2"]).exits(0);
+    assert!(ended.out.contains("the least work of") && !ended.out.contains("on the host"), "{}", ended.out);
+    advise(&place, &["gpt2-xl", "--for", "cpu, 1 GiB", "--batch", "2"])
+        .exits(0)
+        .says(&["No way to train it fits into the 1.00 GiB of the CPU: the least that is enough is"]);
+    place
+        .runner(&["advise", "recipe.toml", "--cell", "1", "--set", "device=cpu", "--for", "rtx 3060"])
+        .exits(1)
+        .says(&["the cell runs on the CPU, and --for describes a GPU", "--set device=auto"]);
+}
+
+/// A preset has no tokenizer, and so no template of chats: the recipe names one, and trains.
+#[test]
+fn a_preset_learns_from_chats() {
+    let place = Place::new(TINY);
+    let chat = r#"{"messages": [{"role": "user", "content": "How far?"}, {"role": "assistant", "content": "Four miles."}]}"#;
+    std::fs::write(place.path().join("chats.jsonl"), format!("{chat}\n").repeat(30)).expect("a folder");
+    let sizes = ["--for", "cpu, 16 GiB", "--batch", "1", "--seq-len", "64", "--data", "chats.jsonl"];
+    advise(&place, &[&["smollm2-135m"], &sizes[..], &["--write", "my.toml"]].concat()).exits(0);
+    let text = std::fs::read_to_string(place.path().join("my.toml")).expect("it was written");
+    assert!(text.contains("template = \"chatml\""), "{text}");
+    place.runner(&["data", "my.toml"]).exits(0).says(&["Four miles."]);
+    let ended =
+        advise(&place, &["smollm2-135m", "--for", "cpu, 16 GiB", "--batch", "1", "--data", "no.jsonl"]);
+    ended.exits(0).says(&["no.jsonl is not here and was not looked at"]);
+    advise(&place, &["smollm2-135m", "--for", "cpu, 16 GiB", "--data", "recipe.toml"])
+        .exits(1)
+        .says(&["--data"]);
 }
 
 #[test]

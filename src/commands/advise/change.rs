@@ -5,7 +5,7 @@ use miette::Result;
 use super::question::Question;
 use super::text::changes;
 use crate::advise::{Advice, Limits, Place, Rates};
-use crate::common::Bytes;
+use crate::common::{Bytes, DeviceId};
 use crate::device::{Slice, Target};
 use crate::recipe::Cell;
 
@@ -41,7 +41,10 @@ fn larger_card(question: &Question, advice: &Advice) -> Result<Option<String>> {
 
 fn more_host_memory(question: &Question, advice: &Advice) -> Result<Option<String>> {
     let Some(host) = question.limits.host_memory else { return Ok(None) };
-    let limits = Limits { host_memory: Some(host + MORE), ..question.limits };
+    // On a CPU it is the device's too, unless somebody has limited that.
+    let on_cpu = question.cell().device_id() == DeviceId::Cpu;
+    let more = if on_cpu && question.limits.memory == host { MORE } else { 0 };
+    let limits = Limits { host_memory: Some(host + MORE), memory: question.limits.memory + more };
     let other = question.advice_at(question.cell(), Place { limits, ..question.place() })?;
     Ok(changes(advice, &other).map(|changes| format!("With {} more of host memory: {changes}.", Bytes(MORE))))
 }

@@ -4,10 +4,10 @@ use itertools::Itertools;
 use miette::{Result, miette};
 use strum::VariantArray;
 
-use super::AdviseArgs;
 use super::model::of_family;
 use super::question::Question;
 use super::words::{Words, device, duration, model};
+use super::{AdviseArgs, notes};
 use crate::advise::{Advice, Fidelity, Plan, advise, largest_that_fits, some_fit};
 use crate::common::Bytes;
 use crate::common::text::{rate, table};
@@ -20,7 +20,10 @@ use crate::recipe::Cell;
 /// As [`Question::new`], and where nothing fits.
 pub fn largest(args: &AdviseArgs, what: &str) -> Result<String> {
     match what {
-        "train.seq_len" | "train.batch_size" => of_key(&Question::new(args, &args.model)?, what),
+        "train.seq_len" | "train.batch_size" => {
+            let question = Question::new(args, &args.model)?;
+            Ok(of_key(&question, what)? + &notes(args, &question))
+        }
         models if !models.contains("train.") => of_models(args, models),
         _ => Err(miette!(
             help = "write --largest train.seq_len, --largest train.batch_size, or models separated by commas",
@@ -60,8 +63,12 @@ fn of_key(question: &Question, key: &str) -> Result<String> {
         return Err(miette!(help = help, "no value of {key} fits into {}", Bytes(question.limits.memory)));
     };
     let words = Words(&best.cell);
+    let all = match key == "train.seq_len" && *value == most(question.cell(), key) {
+        true => ", as many as the model has positions: with it",
+        false => " is the largest with which",
+    };
     let answer = format!(
-        "{key} = {value} is the largest with which {} {}{}.",
+        "{key} = {value}{all} {} {}{}.",
         match best.fidelity {
             Fidelity::Same => "the same training of",
             Fidelity::Nearly => "nearly the same training of",
@@ -123,11 +130,13 @@ fn of_models(args: &AdviseArgs, models: &str) -> Result<String> {
     let best = advice.advised().expect("it fits");
     let speed = best.tokens_per_second().map_or(String::new(), |speed| format!(", {} tokens/s", rate(speed)));
     let answer = format!(
-        "{} is the largest that fits into {} of {}: with {}{speed}.",
+        "{} is the largest that fits into {} of {}: with {}{speed} in steps of {} x {} tokens.",
         model(question),
         Bytes(question.limits.memory),
         device(question),
         Words(&best.cell).trained_by(),
+        best.cell.train.batch_size * best.cell.train.accumulation_steps,
+        best.cell.train.seq_len,
     );
     let of_model = |(question, advice): &(Question, Advice)| match advice.advised() {
         Some(plan) => line(model(question), plan),
@@ -139,7 +148,8 @@ fn of_models(args: &AdviseArgs, models: &str) -> Result<String> {
             line
         }
     };
-    Ok(format!("{answer}\n\n{}\n", lines_of("model", all.iter().map(of_model).collect())))
+    let table = lines_of("model", all.iter().map(of_model).collect());
+    Ok(format!("{answer}\n\n{table}\n{}", notes(args, question)))
 }
 
 /// The columns behind the first.
@@ -160,6 +170,16 @@ fn lines_of(first: &str, lines: Vec<Vec<String>>) -> String {
     let mut header = HEADER.to_vec();
     header[0] = first;
     table(&header, lines, 4)
+}
+
+/// The longest sequences with which anything fits, where those of the question are too long; `None` where none are short enough.
+pub fn sequences_that_fit(question: &Question) -> Option<usize> {
+    let key = "train.seq_len";
+    largest_that_fits(question.cell().train.seq_len, |tokens| {
+        let cell = sized(question.cell(), key, tokens);
+        let variants = question.variants(&cell, &question.target).unwrap_or_default();
+        some_fit(&cell, &variants, question.place(), &question.asked.kept, None)
+    })
 }
 
 /// The largest preset of the family of the model that fits in its place; `None` where none does.

@@ -28,6 +28,7 @@ use crate::advise::Plan;
 use crate::common::Bytes;
 use crate::common::streams::print;
 use crate::common::text::argument;
+use crate::data::reader::Kind;
 use crate::device::Target;
 
 #[derive(Debug, Args)]
@@ -105,8 +106,8 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     let question = Question::new(args, &args.model)?;
     let advice = question.advice()?;
     let Some(advised) = advice.advised() else {
-        let smaller = largest::model_that_fits(&question)?;
-        return Ok(text::none_fits(&question, &advice, smaller));
+        let shorter = largest::sequences_that_fit(&question);
+        return Ok(text::none_fits(&question, &advice, shorter, largest::model_that_fits(&question)?));
     };
     let (bests, rest) = text::listed(&advice, args.top);
     let ways: Vec<&Plan> = bests.iter().chain(&rest).copied().collect();
@@ -117,7 +118,7 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
         Some(file) => write(&question, &ways, args.way.unwrap_or(own), file)?,
         None => commands(&question, advised, own)?,
     };
-    text += &notes(&question);
+    text += &notes(args, &question);
     if !args.measure {
         return Ok(text);
     }
@@ -156,8 +157,8 @@ fn commands(question: &Question, plan: &Plan, way: usize) -> Result<String> {
     Ok(format!("{write}{}", run.unwrap_or_default()))
 }
 
-/// What the times rest on.
-fn notes(question: &Question) -> String {
+/// What the answer rests on.
+fn notes(args: &AdviseArgs, question: &Question) -> String {
     let card = question.target.card().map(|(card, _)| {
         format!(
             "Times of the {} follow from its data sheet; nothing was measured on this card. `runner advise` on it without --for \
@@ -167,5 +168,10 @@ fn notes(question: &Question) -> String {
     });
     let host = (question.limits.host_memory.is_none() && card.is_some())
         .then_some("The host's memory is taken for unlimited: --host-memory 32GiB limits it.\n".to_string());
-    card.into_iter().chain(host).collect()
+    let data = args.data.as_ref().filter(|data| !data.exists() && Kind::from_path(data).is_some());
+    let data = data.map(|data| {
+        let chats = "name a template of chats in data.template if it has chats";
+        format!("{} is not here and was not looked at: {chats}.\n", data.display())
+    });
+    card.into_iter().chain(host).chain(data).collect()
 }

@@ -7,6 +7,8 @@ use miette::{Result, miette};
 
 use super::AdviseArgs;
 use crate::common::DeviceId;
+use crate::data::record::Record;
+use crate::data::{Corpus, SampleUnit, Split};
 use crate::device::Target;
 use crate::keys::nearest;
 use crate::model::families::{FAMILIES, Family};
@@ -68,23 +70,30 @@ impl Named {
     }
 
     /// A recipe that trains all of its parameters in mixed precision, with the state of AdamW in fp32.
-    fn recipe(&self, args: &AdviseArgs, target: &Target) -> String {
+    ///
+    /// # Errors
+    /// When what is trained on is here and cannot be read.
+    fn recipe(&self, args: &AdviseArgs, target: &Target) -> Result<String> {
         let on_gpu = target.resolve("auto").is_ok_and(|device| device != DeviceId::Cpu);
         let precision = if on_gpu { "[precision]\ncompute = \"bf16\"\nautocast = true\n" } else { "" };
-        let data = args.data.as_ref().map_or(String::new(), |data| {
-            let sampler = if is_text(data) { "" } else { "sampler = \"packed\"\n" };
-            format!(
-                "[data]\ncorpus = {}\n{sampler}[measure]\nepochs = 1\n",
-                toml::Value::from(data.display().to_string())
-            )
-        });
-        format!(
+        let data = args.data.as_ref().map(|data| self.data(data)).transpose()?.unwrap_or_default();
+        Ok(format!(
             "title = {}\n[model]\n{}{precision}{data}[train]\nbatch_size = {}\nseq_len = {}\noptimizer = {{ kind = \"adamw\", lr = 1e-5 }}\n",
             toml::Value::from(self.name.as_str()),
             self.lines(true),
             args.batch.unwrap_or(BATCH),
             args.seq_len.unwrap_or(SEQ_LEN),
-        )
+        ))
+    }
+
+    /// The lines of what is trained on, all of it once. Weights have a tokenizer and a template of chats beside them; without them
+    /// a tokenizer is trained, and any template serves.
+    fn data(&self, corpus: &Path) -> Result<String> {
+        let is_chat = matches!(first_record(corpus)?, Some(Record::Chat(_)));
+        let template = if is_chat && self.weights.is_none() { "template = \"chatml\"\n" } else { "" };
+        let sampler = if is_text(corpus) { "" } else { "sampler = \"packed\"\n" };
+        let corpus = toml::Value::from(corpus.display().to_string());
+        Ok(format!("[data]\ncorpus = {corpus}\n{template}{sampler}[measure]\nepochs = 1\n"))
     }
 }
 
@@ -98,8 +107,21 @@ pub fn asked(args: &AdviseArgs, name: &str, target: &Target) -> Result<(Source, 
         return Ok((Source::read(path)?, None));
     }
     let named = Named::new(name)?;
-    let text = named.recipe(args, target);
+    let text = named.recipe(args, target)?;
     Ok((Source { path: format!("{}.toml", named.name.to_lowercase()).into(), text }, Some(named)))
+}
+
+/// The first record of a corpus; `None` where it is not here, or has none to train on.
+///
+/// # Errors
+/// When it is here and cannot be read.
+fn first_record(corpus: &Path) -> Result<Option<Record>> {
+    if !corpus.exists() {
+        return Ok(None);
+    }
+    let records = Corpus::open(corpus).and_then(|corpus| corpus.records(Split::Train, SampleUnit::Documents));
+    let first = records.and_then(|mut records| records.next().transpose());
+    first.map_err(|why| miette!(help = "name a file, or a folder of files, in --data", "{why}"))
 }
 
 /// Text without records: its blocks are full.
@@ -132,13 +154,15 @@ fn sizes(name: &str) -> Option<&'static str> {
 
 fn unknown(name: &str) -> miette::Report {
     let all = presets().collect_vec();
-    let near =
-        nearest(&name.to_lowercase(), &all).map_or(String::new(), |best| format!("did you mean {best}? "));
+    let near = nearest(&name.to_lowercase(), &all);
+    let (near, preset) = match near {
+        Some(best) => (format!("did you mean {best}? "), format!("a preset such as {best}")),
+        None => (String::new(), format!("one of {}", all.join(", "))),
+    };
     miette!(
         help = format!(
             "{near}write a recipe (a .toml file), a folder of weights, a model of the Hugging Face Hub such as \
-             Qwen/Qwen2.5-1.5B, or one of {}",
-            all.join(", ")
+             Qwen/Qwen2.5-1.5B, or {preset}"
         ),
         "{name} is no recipe and no model that is known"
     )

@@ -1,14 +1,18 @@
 //! [`Question`]: the cell to advise on, where it is to be trained, and within which limits.
 
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use super::AdviseArgs;
 use super::model::{Named, asked};
 use crate::advise::{AXES, Advice, Asked, Limits, Place, Rates, advise, keeps, precisions, variants};
-use crate::common::{Bytes, Compute, DeviceId};
+use crate::common::{Bytes, Compute, DeviceId, locked};
 use crate::device::{Capability, Feature, Target};
 use crate::recipe::{Cell, Recipe, Setting, Source};
-use crate::run::Options;
+use crate::run::{Options, measured_ceilings};
 
 /// What is asked.
 pub struct Question {
@@ -36,11 +40,6 @@ impl Question {
     /// When there is none, the recipe has several cells and none is chosen, or what is asked for cannot be.
     pub fn new(args: &AdviseArgs, name: &str) -> Result<Self> {
         let target = args.checked.target.clone().unwrap_or_default();
-        let asked_for = Asked {
-            kept: args.keep.clone(),
-            optimizers: args.optimizers.clone(),
-            methods: args.methods.clone(),
-        };
         let (source, named) = asked(args, name, &target)?;
         let settings = settings(args, named.is_some());
         let keeps_precision = args.keep.iter().any(|key| keeps(key, "precision"));
@@ -51,6 +50,11 @@ impl Question {
             let help = "take a cell that can run here, or describe its machine with --for";
             return Err(miette!(help = help, "the device {} is not here", cell.device));
         }
+        let described = matches!(target, Target::Described(_)).then(|| target.resolve("auto").ok()).flatten();
+        if described.is_some_and(|there| there != cell.device_id() && cell.device_id() == DeviceId::Cpu) {
+            let help = "--set device=auto takes the device that --for describes";
+            return Err(miette!(help = help, "the cell runs on the CPU, and --for describes a GPU"));
+        }
         if let Some(key) = args.keep.iter().find(|key| !AXES.iter().any(|axis| keeps(key, axis))) {
             return Err(miette!(
                 help = format!("the search varies {}; everything else stays as it is", AXES.join(", ")),
@@ -58,9 +62,16 @@ impl Question {
             ));
         }
         let limits = limits(args, cell, &target)?;
+        // Blocks that leave a CPU's memory go to the same memory: only who studies that asks for it, by a recipe.
+        let in_one_memory = named.is_some() && cell.device_id() == DeviceId::Cpu;
+        let asked_for = Asked {
+            kept: args.keep.iter().cloned().chain(in_one_memory.then(|| "offload".into())).collect(),
+            optimizers: args.optimizers.clone(),
+            methods: args.methods.clone(),
+        };
         let types: Vec<Compute> =
             precisions(cell, &target, keeps_precision).iter().map(|types| types.compute).collect();
-        let rates = Rates::measure(&target, cell.device_id(), &types);
+        let rates = rates(&target, cell.device_id(), &types);
         // A recipe that is made has never been meant to run as it is.
         let lacks = lacks.or_else(|| recipe.elsewhere.get(&position).cloned()).filter(|_| named.is_none());
         Ok(Self { target, source, settings, named, recipe, position, lacks, asked: asked_for, limits, rates })
@@ -94,6 +105,31 @@ impl Question {
     pub fn variants(&self, cell: &Cell, target: &Target) -> Result<Vec<Cell>> {
         variants(cell, target, &self.asked).map_err(|why| miette!(help = "`runner keys` lists them", "{why}"))
     }
+}
+
+/// The rates of the device for products of these types, each measured once. A GPU's are measured by a process of its own, so that
+/// the cells find its memory free; `None` where that process fails.
+fn rates(target: &Target, device: DeviceId, types: &[Compute]) -> Option<Rates> {
+    type Measured = (DeviceId, Vec<Compute>, Option<Rates>);
+    static KNOWN: Mutex<Vec<Measured>> = Mutex::new(Vec::new());
+    if matches!(target, Target::Described(_)) {
+        return Rates::measure(target, device, types);
+    }
+    let mut known = locked(&KNOWN);
+    let found = known.iter().find(|(of, has, _)| *of == device && types.iter().all(|own| has.contains(own)));
+    if let Some((.., rates)) = found {
+        return *rates;
+    }
+    // The softmax of attention is work in fp32.
+    let types: Vec<Compute> = types.iter().copied().chain([Compute::Fp32]).unique().collect();
+    let rates = match device {
+        DeviceId::Cpu => Rates::measure(target, device, &types),
+        DeviceId::Cuda(_) => measured_ceilings(device, &types, &AtomicBool::new(false))
+            .filter(|ceilings| ceilings.copy.is_some())
+            .map(|ceilings| Rates::of(device, ceilings).with_updates()),
+    };
+    known.push((device, types, rates));
+    rates
 }
 
 /// What `--set` and the options for a model say; a recipe that is made has the latter already.
@@ -160,7 +196,9 @@ fn limits(args: &AdviseArgs, cell: &Cell, target: &Target) -> Result<Limits> {
         .ok_or_else(|| miette!(help = "write --memory 11GiB", "the memory of the device is not known"))?;
     let host_memory = args.host_memory.or(cell.measure.host_memory_limit).map(|bytes| bytes.0);
     if *target != Target::Here {
-        return Ok(Limits { memory, host_memory });
+        // A CPU's memory is its host's.
+        let host = free.filter(|_| cell.device_id() == DeviceId::Cpu);
+        return Ok(Limits { memory, host_memory: host_memory.or(host) });
     }
     let host = target.info(DeviceId::Cpu);
     if let Some(asked) = more(args.host_memory, host.memory_total) {
@@ -171,8 +209,6 @@ fn limits(args: &AdviseArgs, cell: &Cell, target: &Target) -> Result<Limits> {
             Bytes(host.memory_total)
         ));
     }
-    // What a cell on the CPU has on the device is in the host's memory too.
-    let there =
-        (cell.device_id() != DeviceId::Cpu && host.memory_available > 0).then_some(host.memory_available);
+    let there = Some(host.memory_available).filter(|bytes| *bytes > 0);
     Ok(Limits { memory, host_memory: host_memory.or(there) })
 }

@@ -4,13 +4,19 @@ use strum::VariantArray;
 
 use super::question::Question;
 use super::words::{Words, device, duration};
-use crate::advise::{Advice, Fidelity, Limits, Plan, is_unscaled};
-use crate::common::Bytes;
+use crate::advise::{Advice, Fidelity, Lacks, Limits, Plan, is_unscaled};
 use crate::common::text::{rate, seconds, significant, table};
+use crate::common::{Bytes, DeviceId};
+use crate::device::Target;
 
 /// Where the device is only described.
-const UNTIMED: &str = "no times: they need the device; `runner advise` without --for on its machine measures its rates and orders by \
-    them, and for a card by its name (`runner devices --cards`) they follow from its data sheet. Here what copies less over the bus comes first, then what computes less, and then what launches fewer kernels.\n";
+const UNTIMED: &str = "No times: the rates of this device are not known. `runner advise` without --for on its machine measures them; those \
+    of a card by its name follow from its data sheet (`runner devices --cards`). What copies less over the bus comes first, then \
+    what computes less, then what launches fewer kernels.\n";
+
+/// Where the device is here, and its rates are not known.
+const UNMEASURED: &str = "No times: the device's rates could not be measured. `runner devices` says what a GPU lacks; 3 GiB of its memory must be \
+    free.\n";
 
 /// The plans that are listed, in their order: the best of each group, and behind them those with less memory.
 pub fn listed(advice: &Advice, smaller: usize) -> (Vec<&Plan>, Vec<&Plan>) {
@@ -33,6 +39,7 @@ pub fn advice(question: &Question, advice: &Advice, smaller: usize) -> String {
     let Some(advised) = advice.advised() else { return String::new() };
     let (bests, rest) = listed(advice, smaller);
     let mut text = format!("{}\n", answer(question, advice, advised));
+    text += &least_that_changes_less(question, advice);
     if let Some(lacks) = &question.lacks {
         text += &format!("As it is, the recipe cannot run there: {lacks}.\n");
     }
@@ -43,26 +50,68 @@ pub fn advice(question: &Question, advice: &Advice, smaller: usize) -> String {
     }
     text += unscaled(bests.iter().chain(&rest).copied());
     if advised.time.is_none() {
-        text += UNTIMED;
+        text += if matches!(question.target, Target::Described(_)) { UNTIMED } else { UNMEASURED };
     }
     text
+}
+
+/// What the same training, or nearly the same, needs at the least where another one alone fits: of either memory, where the other
+/// is enough.
+fn least_that_changes_less(question: &Question, advice: &Advice) -> String {
+    let changes_less = |plan: &&Plan| plan.fidelity <= Fidelity::Nearly;
+    let others = || advice.others.iter().filter(changes_less);
+    if advice.fitting.iter().any(|plan| changes_less(&plan)) || others().next().is_none() {
+        return String::new();
+    }
+    let lacking = |memory: bool, host_memory: bool| {
+        others().filter(move |plan| plan.lacks(advice.limits) == Lacks { memory, host_memory })
+    };
+    let device = lacking(true, false).map(Plan::memory).min();
+    let host = lacking(false, true).map(Plan::host_memory).min();
+    let either = [(device, "the device's memory"), (host, "the host's")];
+    let either: Vec<String> = either
+        .into_iter()
+        .filter_map(|(bytes, whose)| Some(format!("{} of {whose}", Bytes(bytes?))))
+        .collect();
+    let needs =
+        if either.is_empty() { others().next().map_or(String::new(), needs) } else { either.join(", or ") };
+    let what = if question.cell().tuning.is_full() {
+        "Training all parameters"
+    } else {
+        "The recipe's own training"
+    };
+    format!("{what} does not fit: it needs {needs} at the least.\n")
+}
+
+/// `10.1 GiB of the device's memory and 44.0 GiB of the host's`
+fn needs(plan: &Plan) -> String {
+    let host = Bytes(plan.host_memory());
+    match plan.cell.device_id() {
+        DeviceId::Cpu => format!("{host} of memory"),
+        DeviceId::Cuda(_) => {
+            format!("{} of the device's memory and {host} of the host's", Bytes(plan.memory()))
+        }
+    }
 }
 
 /// One sentence.
 fn answer(question: &Question, advice: &Advice, plan: &Plan) -> String {
     let train = Words(&plan.cell).sentence(question);
     let memory = format!("{} of {}", Bytes(plan.driver_memory), within(question, advice.limits));
-    let host = format!("{} of host memory", Bytes(plan.host_memory()));
+    // A CPU's memory is the host's.
+    let host = match plan.cell.device_id() {
+        DeviceId::Cpu => String::new(),
+        DeviceId::Cuda(_) => format!(" and {} of host memory", Bytes(plan.host_memory())),
+    };
     match plan.tokens_per_second() {
         Some(speed) => format!(
-            "{train}: {} tokens/s, a million tokens in {}, with {memory} and {host}.",
+            "{train}: {} tokens/s, a million tokens in {}, with {memory}{host}.",
             rate(speed),
             duration(1e6 / speed)
         ),
-        None => format!(
-            "{train}: of {} ways that fit into {memory} and {host} it is that with the least work:",
-            advice.fitting.len()
-        ),
+        None => {
+            format!("{train}: the least work of {} ways that fit, with {memory}{host}.", advice.fitting.len())
+        }
     }
 }
 
@@ -101,45 +150,48 @@ fn unscaled<'p>(mut plans: impl Iterator<Item = &'p Plan>) -> &'static str {
     }
 }
 
-/// Why nothing fits, and what would. `smaller`: the largest model of the family that fits.
-pub fn none_fits(question: &Question, advice: &Advice, smaller: Option<&str>) -> String {
+/// Why nothing fits, and what would. `shorter`: the longest sequences that fit; `smaller`: the largest model of the family that
+/// fits.
+pub fn none_fits(
+    question: &Question,
+    advice: &Advice,
+    shorter: Option<usize>,
+    smaller: Option<&str>,
+) -> String {
     let Some(least) = advice.others.first() else {
         return "no way to train it on this device is a valid recipe\n".into();
     };
     let limits = advice.limits;
-    let lacks = least.lacks(limits);
-    let mut needs = Vec::new();
-    if lacks.memory {
-        needs.push(format!("{} of the device's memory", Bytes(least.memory())));
-    }
-    if lacks.host_memory {
-        needs.push(format!("{} of the host's", Bytes(least.host_memory())));
-    }
-    let host =
-        limits.host_memory.map_or(String::new(), |host| format!(" and {} of host memory", Bytes(host)));
-    let model = match smaller {
-        Some(model) => format!("The largest model of its family that fits is {model}.\n"),
-        None => String::new(),
-    };
+    let on_cpu = least.cell.device_id() == DeviceId::Cpu;
+    let host = limits.host_memory.filter(|host| !(on_cpu && *host == limits.memory));
+    let host = host.map_or(String::new(), |host| format!(" and {} of host memory", Bytes(host)));
+    let shorter = shorter.map(|tokens| format!("It fits with sequences of {tokens} tokens or fewer.\n"));
+    let model = smaller.map(|model| format!("The largest model of its family that fits is {model}.\n"));
+    let model: String = shorter.into_iter().chain(model).collect();
     format!(
         "No way to train it fits into {}{host}: the least that is enough is {}.\n{model}\n{}\n{}",
         within(question, limits),
-        needs.join(" and "),
+        needs(least),
         lines(&[least], 1),
         unscaled(std::iter::once(least)),
     )
 }
 
-/// How speeds of one place are beside those of another, by group: `the same 1,234 (1.2 times)`; `None` where nothing changes.
+/// How many times as fast another place must be to be named: about the error of predicted times.
+const MORE: f64 = 1.1;
+
+/// How speeds of one place are beside those of another, by group: `1,234 tokens/s of the same training, 1.2 times as many`; `None`
+/// where nothing changes.
 pub fn changes(before: &Advice, after: &Advice) -> Option<String> {
     let of_group = |fidelity: &Fidelity| {
         let speed = |advice: &Advice| advice.best(*fidelity).and_then(Plan::tokens_per_second);
         let (old, new) = (speed(before), speed(after)?);
         let name = fidelity.name();
         match old {
-            None => Some(format!("{name} fits, {} tokens/s", rate(new))),
-            Some(old) if new > 1.05 * old => {
-                Some(format!("{name} {} tokens/s, {} times as many", rate(new), significant(new / old)))
+            None => Some(format!("{name} training fits, {} tokens/s", rate(new))),
+            Some(old) if new > MORE * old => {
+                let times = significant(new / old);
+                Some(format!("{} tokens/s of {name} training, {times} times as many", rate(new)))
             }
             Some(_) => None,
         }

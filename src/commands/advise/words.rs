@@ -1,6 +1,7 @@
 //! [`Words`]: a way of training in the words of a sentence and of a table.
 
 use super::question::Question;
+use crate::common::DeviceId;
 use crate::common::text::{significant, value};
 use crate::device::Target;
 use crate::ops::Level;
@@ -12,19 +13,21 @@ use crate::residence::{Memory, ResidentBlocks, Strategy};
 pub struct Words<'c>(pub &'c Cell);
 
 impl Words<'_> {
-    /// `Train Qwen2.5-1.5B with 8-bit AdamW, every block recomputed, in micro-batches of 2`
+    /// `Train Qwen2.5-1.5B with 8-bit AdamW, every block recomputed, in steps of 16 x 1024 tokens by micro-batches of 2`
     pub fn sentence(&self, question: &Question) -> String {
-        let mut text = format!("Train {} with {}", model(question), self.trained_by());
-        let moves = self.0.offload.moves();
-        let saved = [
-            self.moving().map(|blocks| format!("{blocks} on the host")),
-            Some(self.recomputed())
-                .filter(|what| !moves && what != "-")
-                .map(|what| format!("{what} recomputed")),
-        ];
-        saved.into_iter().flatten().for_each(|how| text += &format!(", {how}"));
-        if self.0.train.accumulation_steps > 1 {
-            text += &format!(", in micro-batches of {}", self.0.train.batch_size);
+        let train = &self.0.train;
+        let mut text = match (train.mode.trains(), train.optimizer.rule()) {
+            (false, _) => format!("Run forward of {}", model(question)),
+            (true, None) => format!("Run forward and backward of {}", model(question)),
+            (true, Some(_)) => format!("Train {} with {}", model(question), self.trained_by()),
+        };
+        let moving = self.moving().map(|blocks| format!("{blocks} on the host"));
+        let recomputed = self.recomputed().map(|what| format!("{what} recomputed"));
+        moving.into_iter().chain(recomputed).for_each(|how| text += &format!(", {how}"));
+        let sequences = train.batch_size * train.accumulation_steps;
+        text += &format!(", in steps of {sequences} x {} tokens", train.seq_len);
+        if train.accumulation_steps > 1 {
+            text += &format!(" by micro-batches of {}", train.batch_size);
         }
         text
     }
@@ -37,15 +40,18 @@ impl Words<'_> {
             "adamw_bf16" => "AdamW with bf16 moments",
             "adafactor" => "Adafactor",
             "sgd" => "SGD",
+            "none" => "no update",
             other => other,
         };
         let place = if self.0.offload.optimizer == Memory::Host { " on the host" } else { "" };
-        match &self.0.tuning {
-            TuningConfig::Full(_) => format!("{optimizer}{place}"),
+        let method = match &self.0.tuning {
+            TuningConfig::Full(_) => return format!("{optimizer}{place}"),
             TuningConfig::Lora(lora) => format!("LoRA of rank {}", lora.rank),
             TuningConfig::QLora(lora) => format!("QLoRA of rank {}", lora.0.rank),
             other => <&str>::from(other).into(),
-        }
+        };
+        // Few parameters mostly have AdamW.
+        if kind.starts_with("adamw") { method } else { format!("{method}, {optimizer}") }
     }
 
     /// `bf16, 16 bits beside`
@@ -58,7 +64,8 @@ impl Words<'_> {
             Some(ScalerConfig::Dynamic(_)) => ", dynamic scale",
         };
         let weights = match (precision.autocast, self.0.tuning.packs()) {
-            (true, _) => format!("fp32, {compute} products"),
+            (true, true) => format!("4 bits, {compute} products"),
+            (true, false) => format!("fp32, {compute} products"),
             (false, true) => format!("4 bits, {compute}"),
             (false, false) => compute.to_string(),
         };
@@ -70,20 +77,25 @@ impl Words<'_> {
         format!("{weights}{scale}{master}")
     }
 
-    /// What backward computes again.
-    fn recomputed(&self) -> String {
+    /// What backward computes again, besides blocks that move.
+    fn recomputed(&self) -> Option<String> {
         let level = match self.0.checkpoint.level {
             Level::Keep => None,
             Level::Elementwise => Some("the gate".to_string()),
             Level::Full => Some("the MLP".into()),
         };
-        let blocks = match self.0.checkpoint.blocks {
-            0 => None,
-            1 => Some("every block".into()),
-            n => Some(format!("{n} blocks at a time")),
+        let blocks = match (self.0.checkpoint.blocks, self.0.offload.resident_blocks) {
+            (0, _) => None,
+            (_, ResidentBlocks::Count(0)) if self.0.offload.moves() => None,
+            (_, ResidentBlocks::Count(_)) if self.moving().is_some() && level.is_some() => {
+                return level.map(|level| format!("the others and {level}"));
+            }
+            (_, ResidentBlocks::Count(_)) if self.moving().is_some() => Some("the others".into()),
+            (1, _) => Some("every block".into()),
+            (n, _) => Some(format!("{n} blocks at a time")),
         };
         let parts: Vec<String> = blocks.into_iter().chain(level).collect();
-        if parts.is_empty() { "-".into() } else { parts.join(", ") }
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
     /// `11 of 28 blocks`, of those that move.
@@ -92,6 +104,7 @@ impl Words<'_> {
         match self.0.offload.resident_blocks {
             _ if !self.0.offload.moves() => None,
             ResidentBlocks::Count(0) => Some("all blocks".into()),
+            ResidentBlocks::Count(count) if count == all => None,
             ResidentBlocks::Count(count) => Some(format!("{} of {all} blocks", all - count)),
             ResidentBlocks::Auto => Some("blocks as needed".into()),
         }
@@ -100,18 +113,19 @@ impl Words<'_> {
     /// How memory is saved.
     pub fn saves(&self) -> String {
         let offload = self.0.offload;
-        let Some(moving) = self.moving() else {
-            return match self.recomputed() {
-                nothing if nothing == "-" => nothing,
-                what => format!("{what} recomputed"),
-            };
-        };
+        let recomputed = self.recomputed().map(|what| format!("{what} recomputed"));
         let slots = match offload.strategy {
             Strategy::Overlap(overlap) => format!(" {}", overlap.buffers),
             _ => String::new(),
         };
         let inputs = if offload.activations == Memory::Host { ", inputs too" } else { "" };
-        format!("{}{slots}: {moving} on the host{inputs}", offload.strategy)
+        let moved = match self.moving() {
+            Some(moving) => Some(format!("{}{slots}: {moving} on the host{inputs}", offload.strategy)),
+            // Every block stays; the host updates each as soon as its gradients have come.
+            None => offload.moves().then(|| "updates during backward".to_string()),
+        };
+        let parts: Vec<String> = moved.into_iter().chain(recomputed).collect();
+        if parts.is_empty() { "-".into() } else { parts.join(", ") }
     }
 
     pub fn micro_batches(&self) -> String {
@@ -143,7 +157,8 @@ pub fn device(question: &Question) -> String {
         (None, Target::Here | Target::Hosts) => {
             format!("the {}", question.target.info(cell.device_id()).name)
         }
-        (None, Target::Described(_)) => cell.device.clone(),
+        (None, Target::Described(_)) if cell.device_id() == DeviceId::Cpu => "the CPU".into(),
+        (None, Target::Described(_)) => "the GPU".into(),
     }
 }
 

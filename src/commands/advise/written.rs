@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::model::Named;
 use crate::advise::master_and_moments;
+use crate::data::Rows;
 use crate::ops::Level;
 use crate::recipe::{Cell, own_parameters, without_nulls};
 use crate::residence::{Memory, ResidentBlocks};
@@ -78,6 +79,8 @@ fn sorted(table: &Value) -> Vec<(&String, &Value)> {
 /// A choice that a recipe makes without saying so, which [`Cell::written`] writes all the same.
 fn is_default(section: &str, key: &str, value: &Value) -> bool {
     match (section, key) {
+        ("data", "train_split") => value == "train",
+        ("data", "eval_split") => value == "valid",
         ("train", "schedule") => value == &json!({ "kind": "constant" }),
         ("tuning", "method") => value == "full",
         ("offload", "strategy") => value == "none",
@@ -112,7 +115,11 @@ fn reason(cell: &Cell, key: &str) -> Option<String> {
         "train.graph" => "a graph would need more memory, or gain nothing".into(),
         "train.optimizer" => update(cell),
         "tuning.method" => tuning(cell),
+        "offload.strategy" if all_stay(cell) => {
+            "each block is updated while backward of the others goes on".into()
+        }
         "offload.strategy" => "blocks live on the host, and are copied while others compute".into(),
+        "offload.resident_blocks" if all_stay(cell) => "all blocks stay on the GPU".into(),
         "offload.resident_blocks" => match offload.resident_blocks {
             ResidentBlocks::Count(_) => "as many blocks as have room stay on the GPU".into(),
             ResidentBlocks::Auto => return None,
@@ -121,11 +128,19 @@ fn reason(cell: &Cell, key: &str) -> Option<String> {
         "offload.optimizer" if offload.optimizer == Memory::Host => {
             "master weights and moments in fp32 are on the host, which updates them".into()
         }
-        "data.sampler" => "samples fill each sequence, and attend to themselves alone".into(),
+        "data.template" => "random weights have no template of their own".into(),
+        "data.sampler" if cell.data.sampler().sampler.rows() == Rows::Packed => {
+            "samples fill each sequence, and attend to themselves alone".into()
+        }
         "measure.memory_limit" => "the run is held to so much device memory".into(),
         "measure.host_memory_limit" => "the run is held to so much host memory".into(),
         _ => return None,
     })
+}
+
+/// Whether no block moves, although the strategy could move them.
+fn all_stay(cell: &Cell) -> bool {
+    cell.offload.resident_blocks == ResidentBlocks::Count(cell.operators().layers())
 }
 
 fn update(cell: &Cell) -> String {
