@@ -117,11 +117,7 @@ pub enum Command {
     Ceilings { device: String, compute: Vec<Compute> },
     /// Run one cell, as asked on standard input
     #[command(hide = true)]
-    Cell {
-        /// Load what a GPU needs before the request is read
-        #[arg(long)]
-        ahead: bool,
-    },
+    Cell,
 }
 
 #[derive(Debug, Args)]

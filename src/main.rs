@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         libraries::arrange(matches!(command, Command::Devices { .. }));
     }
     // Cells are started by a run, which has said it.
-    if !matches!(command, Command::Cell { .. }) {
+    if !matches!(command, Command::Cell) {
         cache::notice().into_iter().for_each(tell);
     }
     let threads = require_threads(&|name| std::env::var(name).ok());
@@ -83,7 +83,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Keys { prefix, .. } => keys::table(&prefix)?,
         Command::Schema => format!("{:#}", schema::schema()),
         Command::Ceilings { device, compute } => devices::ceilings(&device, &compute)?,
-        Command::Cell { ahead } => return Ok(train::serve(ahead)),
+        Command::Cell => return Ok(train::serve()),
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)

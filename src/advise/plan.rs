@@ -2,7 +2,7 @@
 
 use super::{Fidelity, Rates, StepTime};
 use crate::common::DeviceId;
-use crate::estimate::{Costs, Load, NCCL};
+use crate::estimate::{Costs, Load, NCCL, most_driver_memory};
 use crate::measure::Estimate;
 use crate::recipe::Cell;
 
@@ -72,7 +72,10 @@ impl Plan {
         let device = self.cell.device_id();
         match device {
             DeviceId::Cpu => device.limit_for(self.estimate.total()),
-            DeviceId::Cuda(_) => device.limit_for(self.estimate.total() + of_ranks).max(self.driver_memory),
+            DeviceId::Cuda(_) => {
+                let tensors = device.limit_for(self.estimate.total() + of_ranks);
+                tensors.max(most_driver_memory(self.driver_memory, &self.cell))
+            }
         }
     }
 

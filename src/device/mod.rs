@@ -260,11 +260,6 @@ impl Drop for MemoryLimit {
 pub const LESS_MEMORY: &str = "lower train.batch_size or train.seq_len, set checkpoint.level = 1 or \
                                checkpoint.blocks = 1, or move blocks to the host with offload.strategy";
 
-/// Loads the driver and the libraries of a GPU, where there is one, and takes none of its memory.
-pub fn load_libraries() {
-    cuda::libraries::load();
-}
-
 /// The message for the user when an error or a panic came from a full device or a full host.
 pub fn out_of_memory(error: &str) -> Option<String> {
     cuda::out_of_memory(error).or_else(|| host::out_of_host_memory(error))

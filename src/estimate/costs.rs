@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::pools::Parameters;
+use super::pools::{Parameters, most};
 use super::{Account, Workload};
 use crate::common::locked;
 use crate::measure::Estimate;
@@ -97,7 +97,7 @@ impl Costs {
             let cell = with(count);
             let load = self.load(&cell);
             let account = load.account();
-            account.estimate().total() <= room && load.driver_memory(&account) <= limit
+            account.estimate().total() <= room && most(load.driver_memory(&account), &cell) <= limit
         };
         // All of them need no slots. Of fewer, more need as much memory or more: the largest number is found by halving.
         let blocks = self.load(&with(0)).operators.layers();

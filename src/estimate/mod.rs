@@ -12,5 +12,5 @@ mod workload;
 
 pub use account::Account;
 pub use costs::{Adapted, Costs, Load};
-pub use pools::NCCL;
+pub use pools::{NCCL, most as most_driver_memory};
 pub use workload::Workload;

@@ -8,7 +8,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
@@ -21,7 +20,7 @@ use super::executor::{Executor, Job, Outcome};
 use super::ranks::{self, Process};
 use super::threads::THREADS;
 use super::verdict;
-use crate::common::{DeviceId, files, locked};
+use crate::common::files;
 use crate::train::protocol::{Advance, Request, STOP};
 use crate::world::Meeting;
 
@@ -47,27 +46,17 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Runs `program args…` for each rank of a cell, by the [`protocol`](crate::train::protocol).
 #[derive(Clone, Debug)]
 pub struct ProcessExecutor {
-    program: PathBuf,
-    args: Vec<OsString>,
-    /// The process of the next cell on a GPU. It starts while this cell prepares, and waits for its request with the
-    /// driver and the libraries loaded, which takes half a second; it has no memory of the GPU yet.
-    ahead: Arc<Mutex<Option<Running>>>,
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
 }
 
-/// With this argument `runner cell` loads the libraries before it reads its request.
-const AHEAD: &str = "--ahead";
-
 impl ProcessExecutor {
-    pub fn new(program: impl Into<PathBuf>, args: Vec<OsString>) -> Self {
-        Self { program: program.into(), args, ahead: Arc::default() }
-    }
-
     /// Runs this program as `runner cell`.
     ///
     /// # Errors
     /// When the system does not know this program's file.
     pub fn this_program() -> Result<Self> {
-        Ok(Self::new(this_program()?, vec!["cell".into()]))
+        Ok(Self { program: this_program()?, args: vec!["cell".into()] })
     }
 
     /// Starts the process of a rank and sends it the request. `sharing` ranks share this process's cores. The output goes to
@@ -82,34 +71,23 @@ impl ProcessExecutor {
         sharing: usize,
         lines: &Lines,
     ) -> Result<Running, Outcome> {
-        let ahead = if sharing == 1 { locked(&self.ahead).take() } else { None };
-        let ahead = ahead.and_then(|mut running| running.exited().is_none().then_some(running));
-        let mut running = match ahead {
-            Some(running) => running,
-            None => self.spawn(sharing, None).map_err(|e| verdict::of_no_start(&self.program, &e))?,
-        };
-        let Running { child, stdin, .. } = &mut running;
+        // Without one the cell has the user's own, and leaves there what it must.
+        let scratch = files::scratch().ok();
+        let folder = scratch.as_ref().map(TempDir::path);
+        let mut child = self.spawn(sharing, folder).map_err(|e| verdict::of_no_start(&self.program, &e))?;
         lines.read(rank, child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
         let mut line = serde_json::to_string(request).expect("a request is plain data");
         line.push('\n');
+        let mut stdin = child.stdin.take().expect("piped");
         // A pipe holds more than a request, so this does not block. If the process has already ended, its end says why.
         let _ = stdin.write_all(line.as_bytes());
-        Ok(running)
+        Ok(Running { child, stdin, exit: None, _scratch: scratch })
     }
 
-    /// Starts the process of the next cell. Without it that cell starts its own.
-    fn start_ahead(&self) {
-        let mut ahead = locked(&self.ahead);
-        if ahead.is_none() {
-            *ahead = self.spawn(1, Some(AHEAD)).ok();
-        }
-    }
-
-    fn spawn(&self, sharing: usize, argument: Option<&str>) -> io::Result<Running> {
-        // Without one the cell has the user's own, and leaves there what it must.
-        let scratch = files::scratch().ok();
+    /// `scratch`: the process's temporary folder.
+    fn spawn(&self, sharing: usize, scratch: Option<&Path>) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.envs(scratch.as_ref().map(|folder| (TMPDIR, folder.path())));
+        command.envs(scratch.map(|folder| (TMPDIR, folder)));
         if self.program == Path::new(RUNNING) {
             // What the list of processes shows.
             command.arg0("runner");
@@ -119,9 +97,8 @@ impl ProcessExecutor {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             command.env(THREADS, (cores / sharing).max(1).to_string());
         }
-        let mut child = command
+        command
             .args(&self.args)
-            .args(argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -129,9 +106,7 @@ impl ProcessExecutor {
             // then ends the cell.
             .process_group(0)
             .env(MALLOC.0, env::var_os(MALLOC.0).unwrap_or_else(|| MALLOC.1.into()))
-            .spawn()?;
-        let stdin = child.stdin.take().expect("piped");
-        Ok(Running { child, stdin, exit: None, _scratch: scratch })
+            .spawn()
     }
 }
 
@@ -148,7 +123,6 @@ pub(super) fn this_program() -> Result<PathBuf> {
 }
 
 /// A running process; dropping it kills its whole group.
-#[derive(Debug)]
 pub(super) struct Running {
     child: Child,
     /// Held open: a cell ends itself when its standard input closes.
@@ -210,15 +184,7 @@ impl Executor for ProcessExecutor {
             Ok(meeting) => meeting,
             Err(e) => return verdict::of_no_random(&e),
         };
-        let alone_on_a_gpu =
-            job.cell.parallel.ranks() == 1 && matches!(job.cell.device_id(), DeviceId::Cuda(_));
-        let mut on_advance = |advance| {
-            if alone_on_a_gpu && matches!(advance, Advance::Preparing { .. }) {
-                self.start_ahead();
-            }
-            on_advance(advance);
-        };
-        ranks::run(&job, meeting, None, &begin, &mut on_advance, cancel)
+        ranks::run(&job, meeting, None, &begin, on_advance, cancel)
     }
 }
 

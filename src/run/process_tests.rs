@@ -2,15 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use itertools::Itertools;
-
 use super::*;
 use crate::parallel::Engine;
 use crate::recipe::Cell;
 use crate::row::Status;
 use crate::run::child_output::{ChildOutput, Line};
 use crate::run::testing::{self, done_event, shell};
-use crate::train::protocol::Event;
 use crate::world::Seat;
 
 #[path = "ranks_tests.rs"]
@@ -50,28 +47,6 @@ fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
 
 fn run(script: &str) -> Ran {
     run_within(&shell(script), LONG)
-}
-
-/// The script's `$0` says whether the process was started ahead.
-#[test]
-fn the_next_cell_on_a_gpu_has_the_process_that_was_started_ahead() {
-    let mut cell = testing::recipe().cells.remove(0);
-    let preparing = serde_json::to_string(&Event::Advance(Advance::Preparing { tuned: 0 })).unwrap();
-    let (done, ahead) = (done_event(), tempfile::NamedTempFile::new().unwrap());
-    let file = ahead.path().display();
-    let executor = shell(&format!("read -r line; echo $0 >> {file}; echo '{preparing}'; echo '{done}'"));
-    let mut run = |device: &str| {
-        cell.device = device.into();
-        let outcome = executor.run(job(&cell, 1 << 20, LONG), &mut |_| (), &AtomicBool::new(false));
-        assert!(matches!(outcome, Outcome::Finished(_)), "{outcome:?}");
-    };
-    ["cpu", "cpu", "cuda:0", "cuda:0"].map(&mut run);
-    let started = std::fs::read_to_string(ahead.path()).unwrap();
-    assert_eq!(
-        started.lines().map(|line| line == AHEAD).collect_vec(),
-        [false, false, false, true],
-        "{started}"
-    );
 }
 
 /// What the user has set stays.
@@ -179,7 +154,7 @@ fn an_end_without_a_result_names_the_exit_code_and_the_last_output() {
 
 #[test]
 fn a_program_that_is_not_there() {
-    let executor = ProcessExecutor::new("/nowhere/runner", vec![]);
+    let executor = ProcessExecutor { program: "/nowhere/runner".into(), args: vec![] };
     let ran = run_within(&executor, LONG);
     let reason = ran.reason(Status::Failed);
     assert!(reason.contains("cannot start /nowhere/runner"), "{reason}");

@@ -85,7 +85,7 @@ pub fn measurement(seconds: f64) -> Measurement {
 
 /// An executor whose processes run a script.
 pub fn shell(script: &str) -> ProcessExecutor {
-    ProcessExecutor::new("/bin/sh", vec!["-c".into(), script.into()])
+    ProcessExecutor { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
 }
 
 /// The last line of a cell that ends well.

@@ -25,11 +25,8 @@ static ASKED_TO_STOP: AtomicBool = AtomicBool::new(false);
 /// As the main thread of a Linux program has.
 const STACK_BYTES: usize = 8 << 20;
 
-/// `runner cell`: serves the one request on standard input. `ahead` of it, what a GPU needs is loaded.
-pub fn serve(ahead: bool) -> ExitCode {
-    if ahead {
-        device::load_libraries();
-    }
+/// `runner cell`: serves the one request on standard input.
+pub fn serve() -> ExitCode {
     let mut line = String::new();
     let request: Request = match io::stdin().lock().read_line(&mut line).map(|_| serde_json::from_str(&line))
     {

@@ -76,15 +76,6 @@ impl Library {
     }
 }
 
-/// Loads the driver and what a step calls, and takes no memory of a device.
-pub fn load() {
-    if driver::count() > 0 {
-        [Library::Nvrtc, Library::BlasLt, Library::Cupti]
-            .into_iter()
-            .for_each(|library| _ = library.loaded());
-    }
-}
-
 /// Why a GPU cannot be used, and what the user does about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
