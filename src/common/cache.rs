@@ -26,7 +26,7 @@ pub fn folder(part: &str) -> Option<PathBuf> {
 }
 
 /// Its folders whose files are taken as they are.
-const PARTS: [&str; 5] = ["contents", "kernels", "matmul", "tokenizers", "tokens"];
+const PARTS: [&str; 6] = ["contents", "kernels", "matmul", "rates", "tokenizers", "tokens"];
 
 /// Why nothing is remembered, for the user; `None` where nothing is wrong with the folder.
 pub fn notice() -> Option<String> {

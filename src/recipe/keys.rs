@@ -230,7 +230,7 @@ pub fn same(a: &Value, b: &Value) -> bool {
 }
 
 /// Whether the values of a key follow from those of a key that decides it: SGD has a momentum and AdamW betas, and
-/// a preset its sizes. What must be written does not follow from a kind.
+/// a preset its sizes. What must be written does not follow from a kind, nor what is written for one kind alone.
 pub fn goes_along(path: &str, settings: &[Settings]) -> bool {
     let kinds = of_path(path).filter(|entry| {
         let of_some = entry.section.kind.is_some_and(|kind| !kind.values.is_empty());
@@ -238,9 +238,20 @@ pub fn goes_along(path: &str, settings: &[Settings]) -> bool {
     });
     // Without a kind there is no such key; without a preset its sizes are free.
     let mut kinds = kinds.filter_map(Entry::chooser);
-    kinds.any(|kind| goes_with(path, &kind, settings))
+    kinds.any(|kind| goes_with(path, &kind, settings) && !is_of_one_kind(path, &kind, settings))
         || deciders(path)
             .any(|key| settings.iter().all(|s| s.contains_key(key)) && goes_with(path, key, settings))
+}
+
+/// Whether several kinds have the key and only some of them its default: LoRA of rank 16 beside QLoRA, whose rank nobody wrote.
+fn is_of_one_kind(path: &str, kind: &str, settings: &[Settings]) -> bool {
+    let is_default = |settings: &Settings| {
+        let entry = of_path(path).find(|entry| entry.is_of(settings))?;
+        Some(*settings.get(path)? == entry.key.default.value()?)
+    };
+    let of_kinds = settings.iter().filter_map(|s| Some((s.get(kind)?.to_string(), is_default(s)?)));
+    let (left, written): (Vec<_>, Vec<_>) = of_kinds.unique().partition(|(_, is_default)| *is_default);
+    written.iter().any(|(kind, _)| left.iter().any(|(other, _)| other != kind))
 }
 
 /// The keys that decide a key's value where it is not written.

@@ -1,17 +1,21 @@
 //! The environment of a row: runner, device and its ceilings, system, date.
 
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use itertools::Itertools;
+use sha2::{Digest, Sha256};
 use sysinfo::System;
 use time::UtcDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::build;
 use super::process::this_program;
-use crate::common::{Compute, DeviceId};
+use crate::common::text::hex;
+use crate::common::{Compute, DeviceId, cache};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::recipe::Recipe;
 use crate::row::Environment;
@@ -43,9 +47,36 @@ pub fn without_ceilings(device: DeviceInfo) -> Environment {
     }
 }
 
-/// The ceilings that `runner ceilings` measures. It is a process of its own, so that the memory of a GPU's libraries is
-/// free again for the cells. `None` if that process fails; the report then has no shares of ceilings.
+/// How long the rates of a GPU are remembered. They take seconds, and what else runs on its host may change.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// The ceilings of a device; of a GPU those of the last hour, if there are any. `None` if they cannot be measured; the report
+/// then has no shares of ceilings.
 pub fn measured_ceilings(device: DeviceId, types: &[Compute], cancel: &AtomicBool) -> Option<Ceilings> {
+    let folder = (device != DeviceId::Cpu).then(|| cache::folder("rates")).flatten();
+    let Some(folder) = folder else { return measure_ceilings(device, types, cancel) };
+    let DeviceInfo { name, threads, driver, compute_capability, .. } = device.info();
+    let of =
+        format!("{} {device} {name} {threads} {driver:?} {compute_capability:?} {types:?}", build::SOURCES);
+    let file = format!("{}.json", hex(&Sha256::digest(of)[..16]));
+    let known = remembered(&folder.join(&file), REMEMBERED);
+    known.or_else(|| {
+        let ceilings = measure_ceilings(device, types, cancel)?;
+        cache::keep(&folder, &file, &serde_json::to_vec(&ceilings).expect("plain data"));
+        Some(ceilings)
+    })
+}
+
+/// What a file has that is younger than `age`.
+fn remembered(file: &Path, age: Duration) -> Option<Ceilings> {
+    let written = fs::metadata(file).ok()?.modified().ok()?;
+    let is_young = written.elapsed().is_ok_and(|elapsed| elapsed < age);
+    is_young.then(|| serde_json::from_slice(&fs::read(file).ok()?).ok()).flatten()
+}
+
+/// The ceilings that `runner ceilings` measures. It is a process of its own, so that the memory of a GPU's libraries is
+/// free again for the cells.
+fn measure_ceilings(device: DeviceId, types: &[Compute], cancel: &AtomicBool) -> Option<Ceilings> {
     let mut child = Command::new(this_program().ok()?)
         .args(["ceilings", &device.to_string()])
         .args(types.iter().map(|compute| compute.into_str()))
@@ -76,6 +107,19 @@ pub fn now() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_are_remembered_for_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        let (hour, no_time) = (Duration::from_secs(3600), Duration::ZERO);
+        assert_eq!(remembered(&file, hour), None, "there is no file");
+        let ceilings = Ceilings { copy: Some(2e12), ..Ceilings::default() };
+        fs::write(&file, serde_json::to_vec(&ceilings).unwrap()).unwrap();
+        assert_eq!((remembered(&file, hour), remembered(&file, no_time)), (Some(ceilings), None));
+        fs::write(&file, "{").unwrap();
+        assert_eq!(remembered(&file, hour), None, "it is cut off");
+    }
 
     #[test]
     fn now_is_the_present() {
