@@ -13,7 +13,7 @@
 # steps that wait for their launches take longer than with one recipe at a time.
 #
 # All rows are of one build, that of commit dfd0ceaf (e15123b2837d): quickstart, amp, data, data_parallel, pipeline, tensor and zero
-# from two CPU cores, the others from four H100; of later ones are qwen3 and chat, from one H100, and families, from two CPU cores. lora has the rows of qlora for its cells, which are also qlora's.
+# from two CPU cores, the others from four H100; of later ones are qwen3 and chat, from one H100, my_card, from one H200, and families, from two CPU cores. lora has the rows of qlora for its cells, which are also qlora's.
 #
 # The reports also name what the same build was checked with on the same kind of device: runner verify tests/fixtures/MODEL
 # --save FOLDER, and runner report FOLDER, with MODEL the recipe's model.kind, with the precision of its cells (--set
@@ -31,7 +31,7 @@ runner=${RUNNER:-target/release/runner}
 cpu="quickstart families amp data data_parallel pipeline tensor zero"
 gpu="overlap methods qwen2_0.5b qwen7b resident_blocks qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm operators \
      pipeline_ladder amp_wikitext data_wikitext qlora_7b inference optimizers updates topics_base peft lora qlora \
-     gpt2_large_11gib gpt2_xl gptj_6b qwen3 chat lora_offload advise_space data_parallel_gpus zero_gpus tensor_gpus \
+     gpt2_large_11gib gpt2_xl gptj_6b qwen3 chat my_card five_savings five_savings_loss quality lora_offload advise_space data_parallel_gpus zero_gpus tensor_gpus \
      pipeline_gpus pipeline_four_gpus gptj_6b_gpus"
 if [ $# -gt 0 ]; then
   recipes=$*
@@ -46,7 +46,7 @@ for recipe in $recipes; do
   case $recipe in
     *_wikitext) [ -d wikitext ] || { echo "$recipe: skipped, there is no folder wikitext"; continue; } ;;
     chat) [ -d smollm2 ] || { echo "$recipe: skipped, there is no folder smollm2"; continue; } ;;
-    lora | qlora) [ -d gsm8k ] && [ -d smollm2 ] || { echo "$recipe: skipped, there is no folder gsm8k or smollm2"; continue; } ;;
+    lora | qlora | quality | five_savings_loss) [ -d gsm8k ] && [ -d smollm2 ] || { echo "$recipe: skipped, there is no folder gsm8k or smollm2"; continue; } ;;
   esac
   # --trace records one more step of each cell, for the timelines; 71 of advise_space would be 19 MB. 75 is worth another try.
   trace=--trace
