@@ -69,7 +69,7 @@ fn recipe(folder: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
-const SIZES: [&str; 6] = ["--host-memory", "32GiB", "--batch", "4", "--seq-len", "256"];
+const SIZES: [&str; 6] = ["--host-memory", "32GiB", "--batch", "2", "--seq-len", "256"];
 
 #[test]
 fn ways_of_a_preset_are_valid_on_every_kind_of_card() {
@@ -77,7 +77,6 @@ fn ways_of_a_preset_are_valid_on_every_kind_of_card() {
         ("rtx 3060", 6),
         // Without bf16: fp16 with a scale.
         ("rtx 2080 ti", 5),
-        ("cuda, 6 GiB, sm_75", 2),
         // A slice.
         ("h100, 10 GiB", 6),
     ] {
@@ -102,7 +101,7 @@ fn ways_of_recipes_with_tunings_and_data_of_their_own_are_valid() {
     let sums = topics.replace("kind = \"topics\"\nsentences = 60", "kind = \"sums\"");
     let recipes = [
         "[model]\npreset = \"smollm2-135m\"\n[tuning]\nmethod = \"prefix\"\nnum_virtual_tokens = 8\n".to_string(),
-        "[model]\npreset = \"qwen2.5-0.5b\"\n[tuning]\nmethod = \"lora\"\nrank = 4\ntarget_modules = \"all-linear\"\n".into(),
+        "[model]\npreset = \"smollm2-135m\"\n[tuning]\nmethod = \"lora\"\nrank = 4\ntarget_modules = \"all-linear\"\n".into(),
         format!("[model]\nkind = \"t5\"\nhead_dim = 16\n{small}{sums}"),
         format!("[model]\nkind = \"qwen2\"\nnum_key_value_heads = 2\nmax_position_embeddings = 64\n{small}{topics}[tuning]\nmethod = \"linear_probe\"\n"),
         format!(
@@ -122,7 +121,7 @@ fn ways_of_recipes_with_tunings_and_data_of_their_own_are_valid() {
 
 #[test]
 fn ways_with_the_largest_values_are_valid() {
-    let asked = ["qwen2.5-0.5b", "--for", "rtx 3060", "--host-memory", "16GiB", "--batch", "2"];
+    let asked = ["smollm2-135m", "--for", "rtx 3060", "--keep", "offload", "--batch", "2"];
     assert!(largest(&asked, "train.seq_len") >= 1);
     assert!(largest(&[&asked[..], &["--seq-len", "256"]].concat(), "train.batch_size") >= 1);
 }
