@@ -12,11 +12,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 python3 -m venv "$work/build"
-"$work/build/bin/pip" install --quiet 'maturin[zig]>=1.8,<2'
+"$work/build/bin/pip" install --quiet 'maturin[zig]>=1.16,<2'
 zig=--zig
 case $(getconf GNU_LIBC_VERSION) in *' 2.28') zig= ;; esac
 rm -f dist/runner-*.whl
-PATH="$work/build/bin:$PATH" maturin build $zig --compatibility manylinux_2_28 --out dist
+PATH="$work/build/bin:$PATH" maturin build $zig --compatibility manylinux_2_28 --compression-level 9 --out dist
 
 python3 -m venv "$work/empty"
 "$work/empty/bin/pip" install --quiet dist/runner-*.whl
