@@ -29,8 +29,8 @@ const PIECE: u64 = 2 << 20;
 /// gradients of several micro-batches, these lie between what the next micro-batch needs.
 const HOLES: u64 = 3;
 const HOLES_OF_SUMS: u64 = 10;
-/// The most that pools of a step whose blocks move took beyond their median, in hundredths.
-const MOVED_MOST: u64 = 9;
+/// The most that a step whose blocks move took beyond its median, in hundredths of what is not the context.
+const MOVED_MOST: u64 = 10;
 /// What ranks hold beside tensors, in hundredths of these: the median of committed rows.
 const OF_RANKS: u64 = 5;
 
@@ -76,7 +76,7 @@ impl Parameters {
 /// The most bytes that the driver counted where so many are expected: a smaller limit may not be enough.
 pub fn most(expected: u64, cell: &Cell) -> u64 {
     let moves = cell.offload.moves() && cell.device_id() != DeviceId::Cpu;
-    if moves { expected + expected / 100 * MOVED_MOST } else { expected }
+    if moves { expected + expected.saturating_sub(CONTEXT) / 100 * MOVED_MOST } else { expected }
 }
 
 impl Load<'_> {

@@ -251,3 +251,17 @@ fn what_has_its_default_is_not_swept() {
     assert!(goes_along("data.last_sample", &settings), "only packed has it");
     assert!(!goes_along("data.num_workers", &settings), "every sampler has it");
 }
+
+#[test]
+fn what_one_kind_has_written_does_not_follow_from_the_kind() {
+    let of = |method: &str, rank: i64| -> Settings {
+        let pairs = [("tuning.method", json!(method)), ("tuning.rank", json!(rank))];
+        pairs.map(|(key, value)| (key.to_string(), value)).into_iter().collect()
+    };
+    assert!(
+        !goes_along("tuning.rank", &[of("lora", 16), of("qlora", 8)]),
+        "QLoRA has its default, LoRA has not"
+    );
+    assert!(goes_along("tuning.rank", &[of("lora", 16), of("qlora", 32)]), "both are written");
+    assert!(goes_along("tuning.rank", &[of("lora", 8), of("qlora", 8)]), "neither is");
+}

@@ -96,5 +96,5 @@ fn what_is_said_to_fit_into_a_limit_ran_in_it() {
         }
     }
     println!("{ran} rows ran within their limit, of which {refused} are said not to fit; {out} did not run");
-    assert!(ran >= 120 && refused <= 12 && out >= 11);
+    assert!(ran >= 120 && refused <= 15 && out >= 11);
 }
