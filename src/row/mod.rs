@@ -261,8 +261,7 @@ mod tests {
         let derived = row.derived.clone().expect("of a new row");
         assert_eq!((derived.trained, derived.parameters), (cell.model.parameters(), cell.model.parameters()));
         assert!(derived.crossing.is_none() && derived.sent.is_none() && derived.schedule.is_none());
-        let before = Row { derived: None, ..row.clone() };
-        assert_eq!(before.in_this_format().expect("a cell"), row);
+        assert_eq!(Row { derived: None, ..row.clone() }.in_this_format().expect("a cell"), row);
     }
 
     /// Steps of 1 s, of which updates take a quarter: 8 of an older format are 6 of the whole step.
@@ -291,11 +290,11 @@ mod tests {
     fn the_estimate_is_of_the_largest_batch_there_was() {
         let cells = testing::recipe().cells;
         let row = |i: usize| Row::new(&cells[i], &testing::environment(), Status::Ok, String::new());
-        let seq_len = cells[2].train.seq_len;
-        let loading = Loading { largest_batch: Some([1, seq_len]), ..Loading::new(1.0, &[Load::default()]) };
+        let largest_batch = Some([1, cells[2].train.seq_len]);
+        let loading = Loading { largest_batch, ..Loading::new(1.0, &[Load::default()]) };
         let measurement = Measurement { loading: Some(loading), ..testing::measurement(1.0) };
         assert_eq!(row(2).measured(&cells[2], measurement).estimate, row(0).estimate);
-        let steady = row(2).measured(&cells[2], testing::measurement(1.0));
-        assert!(steady.estimate == row(2).estimate && steady.estimate != row(0).estimate);
+        let steady = row(2).measured(&cells[2], testing::measurement(1.0)).estimate;
+        assert!(steady == row(2).estimate && steady != row(0).estimate);
     }
 }
