@@ -127,12 +127,12 @@ fn best<'p>(plans: impl Iterator<Item = &'p Plan>) -> Option<&'p Plan> {
     if let Some(staying) = staying.filter(|seconds| *seconds <= MOVED * least) {
         (least, plans) = (staying, plans.iter().filter(stays).copied().collect());
     }
+    // All of these move blocks, or none does: one that does not would be within MOVED.
     let near = plans.into_iter().filter(|plan| plan.seconds().is_some_and(|seconds| seconds <= NEAR * least));
     near.min_by_key(|plan| {
-        let offload = plan.cell.offload;
-        let on_host = offload.optimizer == Memory::Host;
+        let on_host = plan.cell.offload.optimizer == Memory::Host;
         let time = (plan.seconds().unwrap_or_default() * 1e9) as u64;
-        (lacking_bits(&plan.cell), offload.moves(), on_host, size(plan.memory()), time)
+        (lacking_bits(&plan.cell), on_host, size(plan.memory()), time)
     })
 }
 

@@ -78,15 +78,11 @@ pub(super) fn exposed_update(load: &Load, rates: &Rates, backward: f64) -> f64 {
     let in_blocks = operators.trained_in_blocks() as f64;
     // Master, and state, are read and written; a gradient is read, and a weight written.
     let state = operators.state_bytes(workload) as f64;
-    let rate = if cell.offload.optimizer_state.is_memory() {
-        rates.host_update
-    } else {
-        DISK.min(rates.host_update)
+    let computed = match cell.train.optimizer {
+        OptimizerConfig::AdamW8bit(_) => EIGHT_BITS * rates.host_update,
+        _ => rates.host_update,
     };
-    let rate = match cell.train.optimizer {
-        OptimizerConfig::AdamW8bit(_) => rate.min(EIGHT_BITS * rates.host_update),
-        _ => rate,
-    };
+    let rate = if cell.offload.optimizer_state.is_memory() { computed } else { DISK.min(computed) };
     let update = |share: f64| share * (trained * (8.0 + 2.0 * stored) + 2.0 * state) / rate;
     let rate = rates.ceilings.device_to_host.or(rates.ceilings.copy).unwrap_or(f64::INFINITY);
     let cross = |parameters: f64| 2.0 * parameters * stored / rate;

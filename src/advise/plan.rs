@@ -46,19 +46,20 @@ impl Plan {
     pub fn new(cell: Cell, rates: Option<&Rates>) -> Self {
         let costs = Costs::new(&cell);
         let load = costs.load(&cell);
-        let (account, time) = (load.account(), rates.map(|rates| StepTime::new(&load, rates)));
-        let (estimate, driver_memory) = (account.estimate(), load.driver_memory(&account));
-        Self { estimate, driver_memory, time, fidelity: Fidelity::Same, cell }
+        Self { time: rates.map(|rates| StepTime::new(&load, rates)), ..Self::untimed(&load, Fidelity::Same) }
     }
 
     /// A plan in the place of the cell `own`; its time, if it fits.
     pub(super) fn within(load: &Load, own: &Cell, limits: Limits, rates: Option<&Rates>) -> Self {
-        let fidelity = Fidelity::new(own, load.cell);
-        let account = load.account();
-        let (estimate, driver_memory) = (account.estimate(), load.driver_memory(&account));
-        let plan = Self { cell: load.cell.clone(), fidelity, estimate, driver_memory, time: None };
+        let plan = Self::untimed(load, Fidelity::new(own, load.cell));
         let timed = rates.filter(|_| plan.fits(limits));
         Self { time: timed.map(|rates| StepTime::new(load, rates)), ..plan }
+    }
+
+    fn untimed(load: &Load, fidelity: Fidelity) -> Self {
+        let account = load.account();
+        let (estimate, driver_memory) = (account.estimate(), load.driver_memory(&account));
+        Self { cell: load.cell.clone(), fidelity, estimate, driver_memory, time: None }
     }
 
     /// Predicted seconds of a step.

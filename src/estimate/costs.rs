@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::pools::{Parameters, most};
 use super::{Account, Workload};
 use crate::common::locked;
-use crate::measure::Estimate;
 use crate::ops::cost::{Operators, Setting, Works};
 use crate::params::table::Tuning;
 use crate::recipe::Cell;
@@ -123,11 +122,6 @@ impl Load<'_> {
             true => self.operators.account(&self.workload),
             false => self.cell.account(),
         }
-    }
-
-    /// [`Cell::estimate`]
-    pub fn estimate(&self) -> Estimate {
-        self.account().estimate()
     }
 
     /// [`Cell::works`]

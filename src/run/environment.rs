@@ -30,8 +30,9 @@ pub fn measure_environment(recipe: &Recipe, device: DeviceId, cancel: &AtomicBoo
         recipe.cells.iter().enumerate().filter(|(position, _)| !recipe.elsewhere.contains_key(position));
     let cells = here.map(|(_, cell)| cell).filter(|cell| cell.device_id() == device);
     let types: Vec<Compute> = cells.map(|cell| cell.precision.compute).unique().collect();
-    let ceilings = measured_ceilings(device, &types, cancel).unwrap_or_default();
-    Environment { ceilings, ..without_ceilings(device.info()) }
+    let info = device.info();
+    let ceilings = measured_ceilings(device, &info, &types, cancel).unwrap_or_default();
+    Environment { ceilings, ..without_ceilings(info) }
 }
 
 /// The environment of a row that has no measurement.
@@ -51,14 +52,19 @@ pub fn without_ceilings(device: DeviceInfo) -> Environment {
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// The ceilings of a device; of a GPU those of the last hour, if there are any. `None` if they cannot be measured; the report
-/// then has no shares of ceilings.
-pub fn measured_ceilings(device: DeviceId, types: &[Compute], cancel: &AtomicBool) -> Option<Ceilings> {
+/// then has no shares of ceilings. `info`: of the device, which takes a context of a GPU to ask.
+pub fn measured_ceilings(
+    device: DeviceId,
+    info: &DeviceInfo,
+    types: &[Compute],
+    cancel: &AtomicBool,
+) -> Option<Ceilings> {
     let folder = (device != DeviceId::Cpu).then(|| cache::folder("rates")).flatten();
     let Some(folder) = folder else { return measure_ceilings(device, types, cancel) };
-    let DeviceInfo { name, threads, driver, compute_capability, .. } = device.info();
-    let of =
+    let DeviceInfo { name, threads, driver, compute_capability, .. } = info;
+    let measured =
         format!("{} {device} {name} {threads} {driver:?} {compute_capability:?} {types:?}", build::SOURCES);
-    let file = format!("{}.json", hex(&Sha256::digest(of)[..16]));
+    let file = format!("{}.json", hex(&Sha256::digest(measured)[..16]));
     let known = remembered(&folder.join(&file), REMEMBERED);
     known.or_else(|| {
         let ceilings = measure_ceilings(device, types, cancel)?;

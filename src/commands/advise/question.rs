@@ -124,7 +124,7 @@ fn rates(target: &Target, device: DeviceId, types: &[Compute]) -> Option<Rates> 
     let types: Vec<Compute> = types.iter().copied().chain([Compute::Fp32]).unique().collect();
     let rates = match device {
         DeviceId::Cpu => Rates::measure(target, device, &types),
-        DeviceId::Cuda(_) => measured_ceilings(device, &types, &AtomicBool::new(false))
+        DeviceId::Cuda(_) => measured_ceilings(device, &device.info(), &types, &AtomicBool::new(false))
             .filter(|ceilings| ceilings.copy.is_some())
             .map(|ceilings| Rates::of(device, ceilings).with_updates()),
     };
