@@ -13,6 +13,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::dynamic_map::{BLOCK as OUTER, SIGNED};
+use crate::simd::vectorised;
 
 /// Numbers that share a largest.
 pub const BLOCK: usize = 64;
@@ -37,10 +38,22 @@ pub const VALUES: [f32; 16] = [
     1.0,
 ];
 /// The code of 0.
-const ZERO: u8 = 7;
+const ZERO: i32 = 7;
+/// Between two values the number that is as far from both.
+const HALF_WAY: [f32; 15] = {
+    let (mut half_way, mut i) = ([0.0; 15], 0);
+    while i < half_way.len() {
+        half_way[i] = (VALUES[i] + VALUES[i + 1]) / 2.0;
+        i += 1;
+    }
+    half_way
+};
 
 /// Blocks of a thread at a time.
 const CHUNK: usize = 128;
+
+/// Numbers whose largest is found side by side.
+const LANES: usize = 16;
 
 /// Where the parts of packed numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,18 +94,22 @@ impl Packing {
         self.inner().end
     }
 
-    /// Packs numbers into memory of so many bytes.
+    /// Packs elements into memory of so many bytes, on all threads; `read` makes numbers of the bytes of a chunk of them.
     ///
     /// # Panics
-    /// When there are more or fewer numbers or bytes.
-    pub fn pack(self, numbers: &[f32], packed: &mut [u8]) {
-        assert_eq!((numbers.len(), packed.len()), (self.elements, self.bytes()), "numbers and their memory");
+    /// When there are more or fewer bytes.
+    pub fn pack(self, elements: &[u8], packed: &mut [u8], read: impl Fn(&[u8], &mut [f32]) + Sync) {
+        assert_eq!(packed.len(), self.bytes(), "packed numbers and their memory");
+        let size = elements.len() / self.elements.max(1);
+        assert_eq!(elements.len(), size * self.elements, "elements and their numbers");
         let mut largest = vec![0.0f32; self.blocks()];
         let chunks = packed[self.codes()].par_chunks_mut(CHUNK * BLOCK / 2);
-        let chunks = chunks.zip(numbers.par_chunks(CHUNK * BLOCK)).zip(largest.par_chunks_mut(CHUNK));
-        chunks.for_each(|((codes, numbers), largest)| {
-            let blocks = codes.chunks_mut(BLOCK / 2).zip(numbers.chunks(BLOCK)).zip(largest);
-            blocks.for_each(|((codes, numbers), largest)| *largest = encode(numbers, codes));
+        let chunks = chunks.zip(elements.par_chunks(CHUNK * BLOCK * size)).zip(largest.par_chunks_mut(CHUNK));
+        chunks.for_each(|((codes, elements), largest)| {
+            let mut numbers = [0.0f32; CHUNK * BLOCK];
+            let numbers = &mut numbers[..elements.len() / size];
+            read(elements, numbers);
+            encode(numbers, codes, largest);
         });
         // Summed in fp64 and rounded once.
         let mean = largest.iter().map(|x| f64::from(*x)).sum::<f64>() / largest.len().max(1) as f64;
@@ -100,13 +117,14 @@ impl Packing {
     }
 
     fn pack_largest(self, largest: &mut [f32], mean: f32, packed: &mut [u8]) {
-        largest.iter_mut().for_each(|largest| *largest -= mean);
         packed[self.mean()].copy_from_slice(&mean.to_le_bytes());
-        for (i, numbers) in largest.chunks(OUTER).enumerate() {
-            let inner = &mut packed[self.inner()][i * OUTER..][..numbers.len()];
-            let outer = SIGNED.encode(numbers, inner);
-            packed[self.outer()][4 * i..4 * (i + 1)].copy_from_slice(&outer.to_le_bytes());
-        }
+        let (outer, inner) = packed[self.mean().end..].split_at_mut(self.outer().len());
+        let groups =
+            largest.par_chunks_mut(OUTER).zip(inner.par_chunks_mut(OUTER)).zip(outer.par_chunks_mut(4));
+        groups.for_each(|((largest, inner), outer)| {
+            largest.iter_mut().for_each(|largest| *largest -= mean);
+            outer.copy_from_slice(&SIGNED.encode(largest, inner).to_le_bytes());
+        });
     }
 
     /// Calls `write` with the numbers of each chunk and their part of `out`, which has as many bytes for each number, on all
@@ -140,20 +158,27 @@ impl Packing {
     }
 }
 
-/// The codes of one block, and the largest of its absolute values. A block of zeros has the code of 0.
-fn encode(numbers: &[f32], codes: &mut [u8]) -> f32 {
-    let largest = numbers.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-    let inverse = 1.0 / largest;
-    let code = |x: f32| if largest > 0.0 { code(x * inverse) } else { ZERO };
-    for (codes, two) in codes.iter_mut().zip(numbers.chunks(2)) {
-        *codes = code(two[0]) << 4 | two.get(1).map_or(0, |x| code(*x));
+vectorised! {
+    /// The codes of blocks, and the largest of each one's absolute values. A block of zeros has the code of 0.
+    fn encode[FMA](numbers: &[f32], codes: &mut [u8], largest: &mut [f32]) {
+        let mut scaled = [0.0f32; BLOCK];
+        for ((numbers, codes), largest) in numbers.chunks(BLOCK).zip(codes.chunks_mut(BLOCK / 2)).zip(largest) {
+            scaled[..numbers.len()].copy_from_slice(numbers);
+            scaled[numbers.len()..].fill(0.0);
+            let mut lanes = [0.0f32; LANES];
+            for part in scaled.as_chunks::<LANES>().0 {
+                lanes.iter_mut().zip(part).for_each(|(lane, x)| *lane = if x.abs() > *lane { x.abs() } else { *lane });
+            }
+            *largest = lanes.iter().fold(0.0, |largest, lane| lane.max(largest));
+            let inverse = 1.0 / *largest;
+            scaled.iter_mut().for_each(|x| *x *= inverse);
+            // The code of the nearest value, the lower one of two: so many places half-way between values are below x.
+            let places = scaled.map(|x| HALF_WAY.iter().fold(0, |place, half_way| place + i32::from(x > *half_way)));
+            let places = if *largest == 0.0 { [ZERO; BLOCK] } else { places };
+            let twos = places.as_chunks::<2>().0;
+            codes.iter_mut().zip(twos).for_each(|(codes, two)| *codes = (two[0] << 4 | two[1]) as u8);
+        }
     }
-    largest
-}
-
-/// The code of the nearest value, the lower one of two: so many places half-way between values are below x.
-fn code(x: f32) -> u8 {
-    VALUES.windows(2).map(|two| u8::from(x > (two[0] + two[1]) / 2.0)).sum()
 }
 
 fn float(bytes: &[u8]) -> f32 {
@@ -166,6 +191,14 @@ mod tests {
 
     /// What `tests/fixtures/bitsandbytes/make.py` has written: see there.
     const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/bitsandbytes/nf4.bin");
+
+    fn pack(packing: Packing, numbers: &[f32], packed: &mut [u8]) {
+        let elements: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let read = |bytes: &[u8], numbers: &mut [f32]| {
+            numbers.iter_mut().zip(bytes.chunks(4)).for_each(|(number, bytes)| *number = float(bytes));
+        };
+        packing.pack(&elements, packed, read);
+    }
 
     fn unpacked(packing: Packing, packed: &[u8]) -> Vec<f32> {
         let mut bytes = vec![0xff; 4 * packing.elements];
@@ -191,7 +224,7 @@ mod tests {
             let packing = Packing::of(elements);
             let numbers = floats(take(4 * elements));
             let mut packed = vec![0; packing.bytes()];
-            packing.pack(&numbers, &mut packed);
+            pack(packing, &numbers, &mut packed);
             assert_eq!(&packed[packing.codes()], take(elements / 2));
             assert_eq!(&packed[packing.inner()], take(packing.blocks()));
             assert_eq!(&packed[packing.outer()], take(packing.outer().len()));
@@ -208,7 +241,7 @@ mod tests {
         let mut numbers: Vec<f32> = (0..packing.elements).map(|i| 0.03 * VALUES[i % 16]).collect();
         numbers[BLOCK..2 * BLOCK].fill(0.0);
         let mut packed = vec![0; packing.bytes()];
-        packing.pack(&numbers, &mut packed);
+        pack(packing, &numbers, &mut packed);
         for (x, back) in numbers.iter().zip(unpacked(packing, &packed)) {
             assert!((x - back).abs() <= 1e-2 * x.abs(), "{x} {back}");
         }

@@ -29,7 +29,7 @@ pub use shuffled::{Padded, Standard};
 use super::random_stream;
 
 /// Packed batches that a device prepares for.
-const MOST_PACKED: usize = 8;
+const MOST_PACKED: usize = 4;
 /// So many epochs without a batch, one after the other, say that there is none.
 const MOST_EMPTY: u64 = 100;
 

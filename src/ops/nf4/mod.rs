@@ -22,11 +22,9 @@ pub fn carriers([rows, columns]: [usize; 2], dtype: DType) -> usize {
 /// Packs the elements of `dtype` of a weight of this shape.
 pub fn pack(elements: &[u8], shape: [usize; 2], dtype: DType) -> TensorData {
     let packing = Packing::of(shape.iter().product());
-    let mut numbers = vec![0.0; elements.len() / dtype.size()];
-    widen(dtype, elements, &mut numbers);
     let carriers = carriers(shape, dtype);
     let mut packed = vec![0; carriers * dtype.size()];
-    packing.pack(&numbers, &mut packed[..packing.bytes()]);
+    packing.pack(elements, &mut packed[..packing.bytes()], |part, numbers| widen(dtype, part, numbers));
     TensorData::from_bytes_vec(packed, [1, carriers], dtype)
 }
 
