@@ -49,7 +49,7 @@ fn first_page(comparison: &Comparison, charts: &mut Vec<Chart>) -> Vec<Element> 
 
 /// The first chart that a page has of learning, else of the methods, else any.
 fn first_chart(charts: &mut Vec<Chart>, learns: bool) -> Option<Chart> {
-    let order = if learns { ["curves", "methods"] } else { ["methods", "curves"] };
+    let order = if learns { &["quality", "curves", "methods"][..] } else { &["methods", "curves"] };
     let place = order.iter().find_map(|name| charts.iter().position(|chart| chart.name.starts_with(name)));
     (!charts.is_empty()).then(|| charts.remove(place.unwrap_or(0)))
 }

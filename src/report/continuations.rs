@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(
             table.rows,
             [
-                ["perplexity of held-out text", "20.1", "7.39"],
+                ["perplexity of held-out text", "20.1", "7.389"],
                 ["Once", "\u{fffd}xx", " upon a time"],
                 ["The", "yy", " end"],
             ]

@@ -73,6 +73,13 @@ impl<'a> Learned<'a> {
         Some(timed * run.map_or(1.0, |run| run / all))
     }
 
+    /// Of the run, without evaluation; of one without a sampler those of its measured steps.
+    pub fn seconds(&self) -> f64 {
+        let m = self.measurement;
+        let run = m.loading.as_ref().map(|loading| loading.run_seconds).or(m.run_seconds);
+        run.unwrap_or_else(|| m.step.seconds.iter().sum())
+    }
+
     /// The evaluation after the last step.
     pub fn end(&self) -> Option<&'a Evaluation> {
         self.measurement.evaluations.last()
@@ -105,8 +112,19 @@ mod tests {
         assert_eq!(
             table.rows,
             [
-                [size(1).as_str(), "40", "10.2 k", "5.950", "2.150", "3.000", "20.1", "25.0 %", "7.39", "20"],
-                [size(2).as_str(), "40", "20.5 k", "5.950", "2.150", "1.000", "2.72", "50.0 %", "–", "–"],
+                [
+                    size(1).as_str(),
+                    "40",
+                    "10.2 k",
+                    "5.950",
+                    "2.150",
+                    "3.000",
+                    "20.1",
+                    "25.0 %",
+                    "7.389",
+                    "20"
+                ],
+                [size(2).as_str(), "40", "20.5 k", "5.950", "2.150", "1.000", "2.718", "50.0 %", "–", "–"],
             ]
         );
     }

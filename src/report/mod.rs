@@ -38,6 +38,7 @@ mod testing;
 mod tests;
 mod texts;
 mod timelines;
+mod tried;
 mod typeset;
 mod units;
 mod verdict;

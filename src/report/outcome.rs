@@ -82,7 +82,12 @@ fn perplexity(comparison: &Comparison, groups: &[&Group]) -> Option<String> {
     let written = |group: &Group| comparison.written_of_group("eval_perplexity", group).unwrap_or_default();
     let name = |group: &Group| comparison.said(group.method);
     let evaluated = comparison.ranked("eval_perplexity", groups.iter().copied());
-    let (least, most) = (*evaluated.first()?, *evaluated.last()?);
+    let (first, most) = (*evaluated.first()?, *evaluated.last()?);
+    let base = groups
+        .iter()
+        .find(|group| comparison.is_base(group) && evaluated.iter().any(|of| of.lines == group.lines));
+    // What is lower than the baseline by chance is no better.
+    let least = base.copied().filter(|base| !is_lower(comparison, first, base)).unwrap_or(first);
     let seeds = evaluated.iter().map(|group| group.lines.len()).max()?;
     let seeds = if seeds > 1 { format!(" (medians of {seeds} seeds)") } else { " (1 seed)".into() };
     if evaluated.len() == 1 {
@@ -94,19 +99,32 @@ fn perplexity(comparison: &Comparison, groups: &[&Group]) -> Option<String> {
             written(least)
         ));
     }
-    let base = groups
-        .iter()
-        .find(|group| comparison.is_base(group) && evaluated.iter().any(|of| of.lines == group.lines));
+    let lowest = match least.method == first.method {
+        true => "the lowest",
+        false => "than which none is lower with every seed",
+    };
     let others = base.map(|base| (*base, "the baseline")).into_iter().chain([(most, "the highest")]);
     let others =
         others.filter(|(group, _)| group.method != least.method).unique_by(|(group, _)| group.method);
     let others = others.map(|(group, which)| format!("; {} with {}, {which}", written(group), name(group)));
     Some(format!(
-        "held-out perplexity after the last step is {} with {}, the lowest{}{seeds}.",
+        "held-out perplexity after the last step is {} with {}, {lowest}{}{seeds}.",
         written(least),
         name(least),
         others.collect::<String>()
     ))
+}
+
+/// Whether a group's held-out loss is lower than another's at each size, and so each seed, that both have.
+fn is_lower(comparison: &Comparison, group: &Group, other: &Group) -> bool {
+    let loss =
+        |line: &usize| Some((comparison.lines[*line].shape, comparison.frame.get("eval_loss", *line)?));
+    let others: Vec<(usize, f64)> = other.lines.iter().filter_map(loss).collect();
+    group
+        .lines
+        .iter()
+        .filter_map(loss)
+        .all(|(shape, loss)| others.iter().filter(|(of, _)| *of == shape).all(|(_, other)| loss < *other))
 }
 
 /// How much of the baseline's work is padding.

@@ -1,4 +1,4 @@
-//! Page 1 of a report: its table of at most eight methods, its figure, and what each method does.
+//! Page 1 of a report: its table of at most twelve methods, its figure, and what each method does.
 
 use serde_json::Value;
 
@@ -13,14 +13,14 @@ use crate::keys::is_within;
 use crate::recipe::keys::{self, is_repetition, is_size};
 
 /// Rows of the table.
-const ROWS: usize = 8;
+const ROWS: usize = 12;
 /// What stands behind a rate that is that of the host.
 const WAITS: &str = "*";
 
 /// The methods of the table: at the compared size those that the answer names and the first of the others, in the recipe's order;
 /// each size where no methods are compared; the rungs of a ladder.
 pub fn shown(comparison: &Comparison) -> Vec<Group> {
-    let mut groups = comparison.groups();
+    let mut groups = comparison.chosen();
     groups.sort_by_key(|group| group.lines[0]);
     let verdict = Verdict::new(comparison).filter(|_| !is_ladder(comparison));
     if let Some(verdict) = verdict {
@@ -157,8 +157,12 @@ fn caption(comparison: &Comparison, groups: &[Group], ratios: &[Option<Ratio>]) 
     };
     let mut lines = groups.iter().flat_map(|group| &group.lines).map(|&line| &comparison.lines[line]);
     let waits = lines.any(limits::waits_for_host).then(|| format!("{WAITS}: the device waits for its host"));
-    let more = comparison.groups().len() - groups.len();
-    let more = (more > 0).then(|| format!("{} in the appendix", counted(more, "more method")));
+    let (chosen, all) = (comparison.chosen().len(), comparison.groups().len());
+    let more = (chosen > groups.len()).then(|| counted(chosen - groups.len(), "more method"));
+    let tried =
+        (all > chosen).then(|| counted(all - chosen, "learning rate") + " with higher held-out losses");
+    let more = more.into_iter().chain(tried).join(" and ");
+    let more = (!more.is_empty()).then(|| format!("In the appendix: {more}"));
     let sizes = comparison.size_note().map(|note| sentence(&note));
     let parts = [at, sizes, ratio, Some(interval.into()), waits, more];
     parts.iter().flatten().map(|part| format!("{part}.")).join(" ")

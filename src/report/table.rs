@@ -30,6 +30,8 @@ pub struct Comparison<'a> {
     pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
+    /// The methods that are learning rates which another one of the same kind beats.
+    pub tried: Vec<usize>,
     pub lines: Vec<Line<'a>>,
     /// [`columns::CELLS`] and the like, a row a line.
     pub frame: Frame,
@@ -109,6 +111,13 @@ impl<'a> Comparison<'a> {
         let groups = (0..self.lines.len()).into_group_map_by(of_line).into_iter();
         let groups = groups.map(|((problem, method), lines)| Group { problem, method, lines });
         groups.sorted_by_key(|group| (group.problem, group.lines[0])).collect()
+    }
+
+    /// Those of them that are no learning rates which were tried alone.
+    pub fn chosen(&self) -> Vec<Group> {
+        let mut groups = self.groups();
+        groups.retain(|group| !self.tried.contains(&group.method));
+        groups
     }
 
     /// The median of a group's cells.
@@ -237,7 +246,11 @@ impl<'a> Comparison<'a> {
     pub fn said(&self, method: usize) -> String {
         let name = &self.methods[method];
         let is_clause = [", ", " that "].iter().any(|part| name.contains(part));
-        if is_clause || name.starts_with("no ") { format!("“{name}”") } else { name.clone() }
+        if is_clause || ["no ", "without ", "+ "].iter().any(|start| name.starts_with(start)) {
+            format!("“{name}”")
+        } else {
+            name.clone()
+        }
     }
 
     fn named(&self, method: String, sizes: &str, several: bool) -> String {

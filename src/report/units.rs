@@ -28,7 +28,7 @@ pub enum Unit {
     Ratio,
     /// Nats a token.
     Nats,
-    /// Three digits, in powers of ten where they would be many.
+    /// Three digits, of a small one four: its logarithm is the loss. In powers of ten where they would be many.
     Perplexity,
     /// `2¹⁶`; another number as it is.
     PowerOfTwo,
@@ -50,6 +50,7 @@ impl Unit {
             Self::Ratio => ratio(value),
             Self::Nats => format!("{value:.3}"),
             Self::Perplexity if value >= 1e6 => format!("{value:.1e}"),
+            Self::Perplexity if value < 10.0 => format!("{value:.3}"),
             Self::PowerOfTwo => power_of_two(value).unwrap_or_else(|| scaled(value)),
             Self::Perplexity | Self::Number => significant(value),
         }
@@ -92,6 +93,7 @@ mod tests {
             (FineShare, 0.0, "0"),
             (FineShare, 0.00032, "0.0320 %"),
             (Perplexity, 20.1, "20.1"),
+            (Perplexity, 1.8113, "1.811"),
             (Perplexity, 4.43e6, "4.4e6"),
             (PowerOfTwo, 0.25, "2⁻²"),
             (PowerOfTwo, 48.0, "48.0"),

@@ -27,7 +27,7 @@ impl<'c> Verdict<'c> {
     /// `None` where nothing was measured.
     pub fn new(comparison: &'c Comparison<'c>) -> Option<Self> {
         let is_measured = |group: &Group| comparison.of_group("step_s_median", group).is_some();
-        let measured = comparison.groups().into_iter().filter(is_measured);
+        let measured = comparison.chosen().into_iter().filter(is_measured);
         let groups: BTreeMap<usize, Vec<Group>> =
             measured.into_group_map_by(|group| group.problem).into_iter().collect();
         // Where methods are compared, if there is such a size.
@@ -49,6 +49,9 @@ impl<'c> Verdict<'c> {
                 _ => self.ends(),
             };
             out.extend(more);
+        }
+        if self.comparison.compares_samplers() {
+            out.extend(self.smallest());
         }
         out.truncate(MOST);
         out.into_iter().map(|text| marked_once(&sentence(&text))).collect()
@@ -102,14 +105,22 @@ impl<'c> Verdict<'c> {
 
     /// The fastest method and the one with the least memory, where more baselines than sentences would be named.
     fn ends(&self) -> Vec<String> {
-        let least = |column: &str| {
-            let group = self.comparison.ranked(column, self.of_problem())[0];
-            (self.comparison.said(group.method), self.rate(group), memory(self.comparison, group))
-        };
-        let ((fastest, rate, memory), count) = (least("step_s_median"), self.of_problem().count());
+        let ((fastest, rate, memory), count) = (self.least("step_s_median"), self.of_problem().count());
         let fastest = format!("{}of {count} ways {fastest} is the fastest: {rate} in {memory}.", self.at());
-        let (smallest, rate, memory) = least("live_peak_bytes");
-        vec![fastest, format!("{smallest} needs the least memory: {memory}, at {rate}.")]
+        [fastest].into_iter().chain(self.smallest()).collect()
+    }
+
+    /// The method with the least memory, of several.
+    fn smallest(&self) -> Option<String> {
+        let (smallest, rate, memory) = self.least("live_peak_bytes");
+        let several = self.of_problem().count() > 1;
+        several.then(|| format!("{smallest} needs the least memory: {memory}, at {rate}."))
+    }
+
+    /// The method with the least of a column, its rate, and its memory.
+    fn least(&self, column: &str) -> (String, String, String) {
+        let group = self.comparison.ranked(column, self.of_problem())[0];
+        (self.comparison.said(group.method), self.rate(group), memory(self.comparison, group))
     }
 
     /// `204,800 tokens/s (1 process)`, of what is no language model `20.0 ms a step`.

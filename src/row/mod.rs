@@ -4,6 +4,7 @@ pub mod ceilings;
 pub mod contents;
 mod derived;
 mod host;
+pub mod lines;
 mod verified;
 
 use std::collections::BTreeMap;

@@ -22,6 +22,7 @@ use crate::common::files::{remove_stale, write_whole};
 use crate::device::{DeviceInfo, trace};
 use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
+use crate::row::lines::lines;
 use crate::row::{Inputs, Row, Status, key};
 
 pub(super) const ROWS: &str = "rows";
@@ -190,9 +191,7 @@ impl Store {
             }
             None => None,
         };
-        let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
-        text.push('\n');
-        write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())?;
+        write_whole(&self.rows(), Some(&format!("{}.json", row.name())), &lines(row))?;
         Ok(kept)
     }
 

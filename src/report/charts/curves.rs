@@ -21,7 +21,10 @@ const BLOWN_UP: f64 = 1.5;
 
 /// One chart of all cells that trained; one for each of the sizes where they are more than [`MOST`].
 pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
-    let trains = |&i: &usize| trained(&comparison.lines[i]).is_some_and(changes);
+    let trains = |&i: &usize| {
+        let line = &comparison.lines[i];
+        trained(line).is_some_and(changes) && !comparison.tried.contains(&line.method)
+    };
     let all: Vec<usize> = (0..comparison.lines.len()).filter(trains).collect();
     let of_shape =
         |shape: usize| all.iter().copied().filter(|&i| comparison.lines[i].shape == shape).collect_vec();

@@ -16,6 +16,7 @@ mod methods;
 mod pipeline;
 mod plot;
 mod png;
+mod quality;
 mod scales;
 mod scatter;
 mod tags;
@@ -49,6 +50,7 @@ const CHARTS: &[Draw] = &[
     bars::bars,
     scatter::scatter,
     curves::curves,
+    quality::quality,
     scales::scales,
     growth::growth,
     magnitudes::magnitudes,

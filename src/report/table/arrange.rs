@@ -11,6 +11,7 @@ use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
 use crate::report::prelude::*;
+use crate::report::tried::tried;
 use crate::report::{labels, offload, operators};
 use crate::row::Ceilings;
 use crate::row::ceilings;
@@ -26,6 +27,7 @@ impl<'a> Comparison<'a> {
         let (of_shapes, divided) = of_whole_steps(&settings, &mut sizes);
         let of_steps = !divided.is_empty();
         methods.extend(divided);
+        methods.extend(across_sizes(&mut sizes, &of_shapes, recipe));
         let mut of_methods = settings.clone();
         operators::as_one(&mut methods, &recipe.cells, &mut of_methods);
         let (shape_of, first) = group(&of_shapes, &sizes);
@@ -50,7 +52,8 @@ impl<'a> Comparison<'a> {
         let baselines = nearest_baselines(&selected, &shape_of, &of_methods);
         let lines = lines(recipe, rows, settings, [shape_of, method_of], &baselines);
         let (frame, verified) = (Frame::of_cells(&lines), Vec::new());
-        Self { recipe, sizes, label_sizes, of_steps, shapes, methods, lines, frame, verified }
+        let tried = tried(&lines, &sizes, &frame);
+        Self { recipe, sizes, label_sizes, of_steps, shapes, methods, tried, lines, frame, verified }
     }
 }
 
@@ -64,6 +67,12 @@ fn sizes_and_methods(recipe: &Recipe, settings: &[Settings]) -> (Vec<String>, Ve
     sizes.extend((!recipe.devices.is_empty()).then(|| DEVICE_NAME.into()));
     methods.retain(|key| !goes_along(key, settings));
     (sizes, methods)
+}
+
+/// Takes those sizes out of `sizes` that the recipe's baseline has: cells of the others are compared with it too.
+fn across_sizes(sizes: &mut Vec<String>, of_shapes: &[Settings], recipe: &Recipe) -> Vec<String> {
+    let varies = |key: &String| group(of_shapes, std::slice::from_ref(key)).1.len() > 1;
+    sizes.extract_if(.., |key| recipe.report.baseline.contains_key(key) && varies(key)).collect()
 }
 
 /// The cells with their rows, shapes, methods and baselines.
@@ -216,7 +225,9 @@ fn label_sizes(sizes: &[String], settings: &[Settings], shapes: usize) -> Vec<St
                 && entry.is_of(&settings[0])
                 && settings[0].contains_key(&entry.path)
         };
-        let usual = keys::all().iter().filter(|entry| is_size(&entry.path)).filter(must);
+        let alike =
+            |entry: &&keys::Entry| settings.iter().map(|settings| settings.get(&entry.path)).all_equal();
+        let usual = keys::all().iter().filter(|entry| is_size(&entry.path)).filter(must).filter(alike);
         return usual.take(3).map(|entry| entry.path.clone()).collect();
     }
     let follows = |key: &String| deciders(key).any(|leader| sizes.iter().any(|size| size == leader));
@@ -232,48 +243,5 @@ fn label_sizes(sizes: &[String], settings: &[Settings], shapes: usize) -> Vec<St
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::testing::recipe;
-
-    #[test]
-    fn of_several_baselines_a_cell_has_the_one_most_like_it() {
-        let recipe = recipe(
-            "[grid]\n\"checkpoint.level\" = [0, 1]\n\"precision.compute\" = [\"fp32\", \"bf16\"]\n\
-             [report]\nbaseline = { \"checkpoint.level\" = 0 }\n",
-        );
-        let lines = Comparison::new(&recipe, &[]).lines;
-        // Level 0 in bf16 is a baseline, and has one.
-        assert_eq!(lines.iter().map(|line| line.baseline).collect::<Vec<_>>(), [0, 0, 0, 1].map(Some));
-        assert_eq!(lines.iter().map(|line| line.nearest).collect::<Vec<_>>(), [false, false, false, true]);
-    }
-    /// A graph that no fp32 baseline lacks and the bf16 one does: the precision counts more than all else.
-    #[test]
-    fn a_cell_is_compared_within_its_precision() {
-        let settings =
-            [("fp32", true, 4), ("bf16", false, 3), ("bf16", true, 4)].map(|(compute, graph, level)| {
-                Settings::from_iter([
-                    ("precision.compute".to_string(), compute.into()),
-                    ("train.graph".to_string(), graph.into()),
-                    ("checkpoint.blocks".to_string(), level.into()),
-                ])
-            });
-        let nearest = nearest_baselines(&[true, true, false], &[0; 3], &settings);
-        assert_eq!(nearest, [Some(0), Some(0), Some(1)]);
-    }
-
-    /// The recipe names fp32 in its baseline, and level 1 in bf16 is still compared with level 0 in bf16.
-    #[test]
-    fn a_baseline_has_a_twin_in_each_precision() {
-        let grid = "[grid]\n\"checkpoint.level\" = [0, 1]\n\"precision.compute\" = [\"fp32\", \"bf16\"]\n";
-        let report = "[report]\nbaseline = { \"checkpoint.level\" = 0, \"precision.compute\" = \"fp32\" }\n";
-        for report in ["", report] {
-            let recipe = recipe(&format!("{grid}{report}"));
-            let lines = Comparison::new(&recipe, &[]).lines;
-            assert_eq!(lines.iter().map(|line| line.baseline).collect::<Vec<_>>(), [0, 0, 0, 1].map(Some));
-        }
-        // Where precisions alone differ, that is what is asked.
-        let recipe = recipe("[grid]\n\"precision.compute\" = [\"fp32\", \"bf16\"]\n");
-        assert_eq!(Comparison::new(&recipe, &[]).lines[1].baseline, Some(0));
-    }
-}
+#[path = "arrange_tests.rs"]
+mod tests;

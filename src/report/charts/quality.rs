@@ -1,0 +1,137 @@
+//! Held-out loss over the seconds of training and over peak memory: what each method learns in the same time, and in the same
+//! memory. Of several seeds the median.
+
+use super::super::learning::{Learned, is_evaluated, trained};
+use super::prelude::*;
+use crate::common::text::significant;
+
+/// Fewer methods than this are read from a table.
+const FEW_METHODS: usize = 3;
+/// Losses are drawn up to so many times the distance from the lowest final one to that at three quarters of the methods: over
+/// time with the way to them, over memory those of most methods.
+const FAR: [f64; 2] = [6.0, 2.0];
+
+/// A method, with the median over its cells of each evaluation.
+struct Learner {
+    /// Its colour and marker.
+    sign: usize,
+    name: String,
+    seeds: usize,
+    /// Seconds of training before each evaluation, and its loss.
+    curve: Vec<(f64, f64)>,
+    /// Bytes at the peak.
+    memory: f64,
+}
+
+impl Learner {
+    fn end(&self) -> (f64, f64) {
+        *self.curve.last().expect("evaluated")
+    }
+}
+
+/// Nothing where text that is held out says nothing of methods, where there are few, or where problems differ.
+pub fn quality(comparison: &Comparison) -> Result<Vec<Chart>> {
+    let groups = comparison.chosen();
+    let memory = match comparison.having("driver_peak_bytes").next() {
+        Some(_) => ("driver_peak_bytes", "device memory, by the driver"),
+        None => ("live_peak_bytes", "peak memory"),
+    };
+    let learners = groups.iter().enumerate();
+    let learners =
+        learners.filter_map(|(sign, group)| learner(comparison, (sign, group), memory.0)).collect_vec();
+    let several = learners.len() >= FEW_METHODS && comparison.problems() == 1;
+    if !several || !is_evaluated(comparison) {
+        return Ok(Vec::new());
+    }
+    let [over_time, over_memory] = FAR.map(|far| range(&learners, far));
+    let loss = |range| Axis::new("held-out loss in nats", range);
+    let seconds = learners.iter().map(|of| of.end().0).fold(0.0, f64::max);
+    let time = Axis::level("seconds of training", (0.0, seconds));
+    let (_, most) = extent(&learners.iter().map(|of| of.memory).collect_vec());
+    let (unit, size) = comparison.frame.unit(memory.0).of_axis(most);
+    let bytes = Axis::level(format!("{} in {unit}", memory.1), (0.0, most / size));
+
+    let mut legend = Legend::default();
+    learners.iter().for_each(|of| legend.add(Sign::Marker(of.sign), &of.name));
+    let plot = Plot::new("quality", "What is learned in the same time and memory", legend, 230)
+        .panel(time, loss(over_time), |canvas, area| draw_over_time(canvas, area, &learners, over_time.1))
+        .panel(bytes, loss(over_memory), |canvas, area| {
+            let place = |of: &Learner| (of.memory / size, of.end().1);
+            draw_ends(canvas, area, &learners, &place, over_memory.1)
+        });
+    let seeds = learners.iter().map(|of| of.seeds).max().unwrap_or_default();
+    let of_seeds = if seeds > 1 { format!(", medians of {seeds} seeds") } else { String::new() };
+    let mut caption = format!(
+        "Held-out loss over the seconds of training, without evaluation, and after the last step over peak memory{of_seeds}; \
+         left and below is better."
+    );
+    if learners.iter().any(|of| of.end().1 > over_memory.1) {
+        caption += " A method that ends above a panel stands at its upper edge.";
+    }
+    Ok(vec![plot.chart(caption)?])
+}
+
+fn learner(comparison: &Comparison, (sign, group): (usize, &Group), memory: &str) -> Option<Learner> {
+    let of_line = |&line: &usize| -> Option<Vec<(f64, f64)>> {
+        let measured = trained(&comparison.lines[line])?;
+        let (steps, whole) = (measured.loss.len(), Learned::of(&comparison.lines[line])?.seconds());
+        let at = |step: usize| whole * step as f64 / steps as f64;
+        let curve = measured.evaluations.iter().map(|of| (at(of.step), of.loss)).collect_vec();
+        (curve.len() > 2).then_some(curve)
+    };
+    let curves = group.lines.iter().filter_map(of_line).collect_vec();
+    let count = curves.iter().map(Vec::len).min()?;
+    let middle = |values: Vec<f64>| values.into_iter().sorted_by(f64::total_cmp).nth((curves.len() - 1) / 2);
+    let point = |i: usize| {
+        let of =
+            |value: fn(&(f64, f64)) -> f64| middle(curves.iter().map(|curve| value(&curve[i])).collect());
+        Some((of(|of| of.0)?, of(|of| of.1)?))
+    };
+    let curve = (0..count).filter_map(point).collect();
+    let memory = comparison.of_group(memory, group)?;
+    let name = comparison.methods[group.method].clone();
+    Some(Learner { sign, name, seeds: curves.len(), curve, memory })
+}
+
+/// The losses that are drawn.
+fn range(learners: &[Learner], far: f64) -> (f64, f64) {
+    let ends = learners.iter().map(|of| of.end().1).sorted_by(f64::total_cmp).collect_vec();
+    let (least, upper) = (ends[0], ends[ends.len() * 3 / 4]);
+    let far = (far * (upper - least)).max(0.02 * least);
+    (least - 0.06 * far, least + far)
+}
+
+fn draw_over_time(canvas: &Canvas, area: &Area, learners: &[Learner], limit: f64) -> Result {
+    for Learner { sign, curve, .. } in learners {
+        canvas.curve(*sign, &within(area, curve, limit), 1)?;
+    }
+    draw_ends(canvas, area, learners, &Learner::end, limit)
+}
+
+/// A marker at each method's end.
+fn draw_ends(
+    canvas: &Canvas,
+    area: &Area,
+    learners: &[Learner],
+    place: &dyn Fn(&Learner) -> (f64, f64),
+    limit: f64,
+) -> Result {
+    for of in learners {
+        let (x, loss) = place(of);
+        let at = area.at(x, loss.min(limit));
+        canvas.marker(of.sign, at, 5)?;
+        let after = of.end().0;
+        canvas.hover_at(at, &format!("{}: {} after {} s", of.name, significant(loss), significant(after)));
+    }
+    Ok(())
+}
+
+/// The part of a curve below the limit, from the point where it comes under it.
+fn within(area: &Area, curve: &[(f64, f64)], limit: f64) -> Vec<(i32, i32)> {
+    let Some(first) = curve.iter().position(|of| of.1 <= limit) else { return Vec::new() };
+    let enters = first.checked_sub(1).map(|before| {
+        let ((x, y), (next_x, next_y)) = (curve[before], curve[first]);
+        (x + (next_x - x) * (y - limit) / (y - next_y), limit)
+    });
+    enters.into_iter().chain(curve[first..].iter().copied()).map(|(x, y)| area.at(x, y.min(limit))).collect()
+}
