@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use itertools::Itertools;
+
 use super::Row;
 use super::ceilings::highest;
 use super::estimate_tests::files;
 use crate::advise::{Rates, StepTime, step_time, with_launches};
 use crate::common::DeviceId;
 use crate::device::{Ceilings, Target};
-use crate::keys::Settings;
+use crate::keys::{Settings, is_within};
 use crate::ops::Level;
 use crate::recipe::{Cell, Recipe, Source};
 use crate::residence::Memory;
@@ -125,7 +127,7 @@ fn is_of(cell: &Cell, work: &str, setup: &str) -> bool {
 
 /// Of the cells that a prediction is for and that do not wait for their host, the mean error is at most 5.5 %, 89 of 100 are within
 /// 10 % and 93 within 15 %. Where a step waits for its host, nothing is asked: the same step takes up to twice as long on one
-/// host as on another, and on one host from one moment to the next. Of rows that differ by their seed alone the fastest
+/// host as on another, and on one host from one moment to the next. Of 20 choices of the fastest way 19 are within 3 % of it. Of rows that differ by their seed alone the fastest
 /// counts: the others waited for a busy host.
 #[test]
 fn predicted_times_are_near_what_was_measured() {
@@ -170,6 +172,13 @@ fn predicted_times_are_near_what_was_measured() {
             measured * 1e3
         );
     }
+    let chosen = chosen(&timed);
+    for (over, name) in &chosen {
+        println!("{over:.3} of the fastest's time: {name}");
+    }
+    let share = chosen.iter().filter(|(over, _)| *over <= 1.03).count() as f64 / chosen.len() as f64;
+    println!("{} choices, {share:.3} of them within 3 %", chosen.len());
+    assert!(chosen.len() >= 60 && share >= 0.95, "{} choices, {share}", chosen.len());
     let [(count, mean, near), known, unknown] =
         [None, Some(true), Some(false)].map(|waits| errors(&timed, waits));
     println!("{count} cells, mean error {mean:.3}, within 10 and 15 %: {near:.3?}");
@@ -179,6 +188,28 @@ fn predicted_times_are_near_what_was_measured() {
         count >= 100 && mean <= 0.055 && near[0] >= 0.89 && near[1] >= 0.93,
         "{count} cells, {mean}, {near:?}"
     );
+}
+
+/// The measured time of the way that is predicted to be the fastest, over the time of the fastest: of each problem, where at least
+/// two ways to the same training were measured. They differ in what is recomputed, moved, recorded or divided.
+fn chosen(timed: &[Timed]) -> Vec<(f64, String)> {
+    const WAYS: [&str; 6] =
+        ["checkpoint", "offload", "train.graph", "train.accumulation_steps", "train.batch_size", "measure"];
+    let problem = |timed: &&Timed| {
+        let is_way = |key: &String| WAYS.iter().any(|way| is_within(key, way));
+        let number = |key: &str| timed.settings.get(key).and_then(|value| value.as_u64()).unwrap_or(1);
+        let batch = number("train.batch_size") * number("train.accumulation_steps");
+        let rest = timed.settings.iter().filter(|(key, _)| !is_way(key)).collect_vec();
+        (timed.gpu.clone(), batch, format!("{rest:?}"))
+    };
+    let groups = timed.iter().into_group_map_by(problem);
+    let of_group = |ways: Vec<&Timed>| {
+        let by = |time: fn(&Timed) -> f64| ways.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
+        let (chosen, fastest) = (by(|way| way.predicted.total())?, by(|way| way.measured)?);
+        (ways.len() > 1)
+            .then(|| (chosen.measured / fastest.measured, format!("{} of {}", chosen.name, ways.len())))
+    };
+    groups.into_values().filter_map(of_group).sorted_by(|a, b| a.0.total_cmp(&b.0)).collect()
 }
 
 /// Of the cells that wait for their host in this way: their number, the mean error, and the shares of those within 10 and 15 %.
