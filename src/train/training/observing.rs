@@ -87,6 +87,8 @@ impl<N: Build> Training<'_, N> {
     /// Records one more step after the measured ones, and writes its trace to the path, if any.
     pub fn record(&mut self, path: Option<&Path>) -> Vec<Crossing> {
         let device = self.cell.device_id();
+        // The loss after the last step was a forward alone, which leaves other blocks on the device than a step does.
+        self.step(&mut |_, _| (), None);
         let recorded = device.record(|| {
             let mark = &mut |ending: PhaseEnd, _: Option<Tensor<1>>| {
                 // The graph of a cell is gone.
