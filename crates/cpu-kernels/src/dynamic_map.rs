@@ -77,7 +77,7 @@ impl DynamicMap {
     /// The codes of a block, and the largest of its absolute values. Where that is 0 every code is 0.
     #[inline(always)]
     pub fn encode(&self, numbers: &[f32], codes: &mut [u8]) -> f32 {
-        let largest = numbers.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        let largest = largest(numbers);
         let inverse = 1.0 / largest;
         codes.iter_mut().zip(numbers).for_each(|(code, x)| *code = self.code(x * inverse));
         largest
@@ -88,6 +88,21 @@ impl DynamicMap {
     pub fn decode(&self, codes: &[u8], largest: f32, numbers: &mut [f32]) {
         numbers.iter_mut().zip(codes).for_each(|(x, code)| *x = self.values[usize::from(*code)] * largest);
     }
+}
+
+/// Numbers whose largest is found side by side: one after the other each would wait for the one before.
+const LANES: usize = 16;
+
+/// The largest of the absolute values; NaN counts as 0.
+#[inline(always)]
+pub fn largest(numbers: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let (parts, rest) = numbers.as_chunks::<LANES>();
+    let mut lanes = [0.0f32; LANES];
+    for part in parts {
+        lanes.iter_mut().zip(part).for_each(|(lane, x)| *lane = larger(*lane, x.abs()));
+    }
+    lanes.iter().chain(rest).fold(0.0, |largest, x| larger(largest, x.abs()))
 }
 
 /// The middles between so many equal steps from 0.1 to 1, as `torch.linspace` has the steps: each rounded once, the first

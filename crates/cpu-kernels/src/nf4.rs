@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::dynamic_map::{BLOCK as OUTER, SIGNED};
+use crate::dynamic_map::{self, BLOCK as OUTER, SIGNED};
 use crate::simd::vectorised;
 
 /// Numbers that share a largest.
@@ -51,9 +51,6 @@ const HALF_WAY: [f32; 15] = {
 
 /// Blocks of a thread at a time.
 const CHUNK: usize = 128;
-
-/// Numbers whose largest is found side by side.
-const LANES: usize = 16;
 
 /// Where the parts of packed numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,11 +162,7 @@ vectorised! {
         for ((numbers, codes), largest) in numbers.chunks(BLOCK).zip(codes.chunks_mut(BLOCK / 2)).zip(largest) {
             scaled[..numbers.len()].copy_from_slice(numbers);
             scaled[numbers.len()..].fill(0.0);
-            let mut lanes = [0.0f32; LANES];
-            for part in scaled.as_chunks::<LANES>().0 {
-                lanes.iter_mut().zip(part).for_each(|(lane, x)| *lane = if x.abs() > *lane { x.abs() } else { *lane });
-            }
-            *largest = lanes.iter().fold(0.0, |largest, lane| lane.max(largest));
+            *largest = dynamic_map::largest(numbers);
             let inverse = 1.0 / *largest;
             scaled.iter_mut().for_each(|x| *x *= inverse);
             // The code of the nearest value, the lower one of two: so many places half-way between values are below x.
