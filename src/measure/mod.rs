@@ -104,6 +104,10 @@ pub struct Measurement {
     pub paths: BTreeMap<String, String>,
     /// Model operations of forward and backward (recomputation not counted) in a second of the whole step, update included.
     pub flops_per_second: f64,
+    /// Seconds in which the data became ready, and then the network with its weights on the device; absent in rows of earlier
+    /// programs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub begin_seconds: Option<[f64; 2]>,
     /// Seconds before the first step in which the device compiled kernels and tuned matrix products;
     /// absent where there is nothing to prepare.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -76,6 +76,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         unsaved: Vec::new(),
         ranks: Vec::new(),
         flops_per_second: 1.0,
+        begin_seconds: None,
         prepare_seconds: None,
         resident_blocks: None,
         crossings: Vec::new(),

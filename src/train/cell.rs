@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use super::build::Build;
 use super::outcome::{Outcome, measurement};
@@ -67,7 +68,9 @@ fn run<N: Build>(
     let (id, placed) = (cell.device_id(), cell.within(memory_limit).of_micro_batches());
     // Before memory is counted: the corpus does not count as the cell's.
     let groups = Groups::of(world, &cell.parallel);
+    let begun = Instant::now();
     let mut feed = N::feed(&placed, share(&groups.replicas));
+    let data_seconds = begun.elapsed().as_secs_f64();
     let folders = Folders::of(cell).expect("checked with the cell");
     let (states, state) = last_state(cell, &folders);
     if let Some(state) = &state {
@@ -91,7 +94,9 @@ fn run<N: Build>(
     let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
     let records = Records::new(cell, &groups, watch.logged, apart);
     meter.reserve(noted);
+    let begun = Instant::now();
     let mut training = Training::<N>::among(&start, &groups, feed, total);
+    let begin_seconds = [data_seconds, begun.elapsed().as_secs_f64()];
     watch.step(0, total, None);
     training.prepare(&mut *meter, watch.on_tuned);
     let limit = early.unwrap_or_else(limit);
@@ -116,7 +121,7 @@ fn run<N: Build>(
     drop(limit);
     save_trained(&mut run, &folders, &groups);
     let loading = sampled.then(|| run.loading(run_seconds));
-    finished(run, (&placed, &groups), run_seconds, loading)
+    Ok(Outcome { begin_seconds, ..finished(run, (&placed, &groups), run_seconds, loading)? })
 }
 
 /// Takes the steps that are left after `state`; the seconds of all. `apart`: the warm-up trains a network of its own.
@@ -179,6 +184,7 @@ fn finished<N: Build>(
         loading,
         gradient_norm,
         gradient_histogram,
+        begin_seconds: [0.0; 2],
         resumed,
         unsaved,
         ranks,

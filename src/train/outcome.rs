@@ -21,6 +21,8 @@ pub struct Outcome {
     pub loading: Option<(Loading, f64)>,
     pub gradient_norm: Option<f64>,
     pub gradient_histogram: Option<GradientHistogram>,
+    /// Until the data was ready, and then the network.
+    pub begin_seconds: [f64; 2],
     /// Steps after which the cell went on in another process.
     pub resumed: Vec<usize>,
     /// What could not be saved after the last step, and why.
@@ -84,6 +86,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         resumed: outcome.resumed,
         unsaved: outcome.unsaved,
         ranks: outcome.ranks,
+        begin_seconds: Some(outcome.begin_seconds),
         prepare_seconds,
         loading: outcome.loading.map(|(loading, _)| loading),
     }
@@ -150,6 +153,7 @@ mod tests {
             loading: None,
             gradient_norm: None,
             gradient_histogram: None,
+            begin_seconds: [0.0; 2],
             resumed: Vec::new(),
             unsaved: Vec::new(),
             ranks: Vec::new(),
