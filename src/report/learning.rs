@@ -68,9 +68,8 @@ impl<'a> Learned<'a> {
         // Warm-up steps are not timed. With a sampler they train another network, and have no losses here.
         let warmup = losses.len() - m.step.seconds.len().min(losses.len());
         let timed: f64 = m.step.seconds.iter().take(reached.saturating_sub(warmup)).sum();
-        let run = m.loading.as_ref().map(|l| l.run_seconds).or(m.run_seconds);
         let all: f64 = m.step.seconds.iter().sum();
-        Some(timed * run.map_or(1.0, |run| run / all))
+        Some(timed * self.seconds() / all)
     }
 
     /// Of the run, without evaluation; of one without a sampler those of its measured steps.

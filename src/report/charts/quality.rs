@@ -9,7 +9,7 @@ use crate::common::text::significant;
 const FEW_METHODS: usize = 3;
 /// Losses are drawn up to so many times the distance from the lowest final one to that at three quarters of the methods: over
 /// time with the way to them, over memory those of most methods.
-const FAR: [f64; 2] = [6.0, 2.0];
+const FAR: [f64; 2] = [10.0, 4.0];
 
 /// A method, with the median over its cells of each evaluation.
 struct Learner {
@@ -96,8 +96,9 @@ fn learner(comparison: &Comparison, (sign, group): (usize, &Group), memory: &str
 /// The losses that are drawn.
 fn range(learners: &[Learner], far: f64) -> (f64, f64) {
     let ends = learners.iter().map(|of| of.end().1).sorted_by(f64::total_cmp).collect_vec();
-    let (least, upper) = (ends[0], ends[ends.len() * 3 / 4]);
-    let far = (far * (upper - least)).max(0.02 * least);
+    let (least, upper) = (ends[0], ends[(ends.len() - 1) * 3 / 4]);
+    let most = learners.iter().flat_map(|of| &of.curve).map(|of| of.1).fold(least, f64::max);
+    let far = (far * (upper - least)).max(0.02 * least).min(1.06 * (most - least)).max(1e-3);
     (least - 0.06 * far, least + far)
 }
 
@@ -134,4 +135,40 @@ fn within(area: &Area, curve: &[(f64, f64)], limit: f64) -> Vec<(i32, i32)> {
         (x + (next_x - x) * (y - limit) / (y - next_y), limit)
     });
     enters.into_iter().chain(curve[first..].iter().copied()).map(|(x, y)| area.at(x, y.min(limit))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{language_recipe, learned_row};
+    use super::*;
+
+    const GRID: &str = "[grid]\n\"tuning.method\" = [\"full\", \"bitfit\", \"adapter\", \"prefix\"]\n";
+
+    /// Three methods end at 1.0, 1.1 and 1.2, one far above, which stands at the upper edge and hides none of the others.
+    #[test]
+    fn what_methods_learn_is_drawn_and_what_is_far_above_stands_at_the_edge() {
+        let recipe = language_recipe(GRID);
+        let rows: Vec<_> = recipe
+            .cells
+            .iter()
+            .zip([1.0, 1.1, 1.2, 9.0])
+            .map(|(cell, end)| {
+                learned_row(cell, vec![9.0; 30], &[(0, 9.5, 0.0), (15, 2.0, 0.1), (30, end, 0.2)])
+            })
+            .collect();
+        let draw = |rows: &[Row]| quality(&Comparison::new(&recipe, rows)).expect("a chart");
+        let [chart] = &draw(&rows)[..] else { panic!("one chart") };
+        assert_eq!(chart.name, "quality");
+        assert!(chart.caption.contains("stands at its upper edge"), "{}", chart.caption);
+        assert!(draw(&rows[..2]).is_empty(), "two are read from the table");
+        let comparison = Comparison::new(&recipe, &rows);
+        let groups = comparison.chosen();
+        let learners = groups.iter().enumerate();
+        let learners = learners
+            .filter_map(|(sign, group)| learner(&comparison, (sign, group), "live_peak_bytes"))
+            .collect_vec();
+        // 1.2, of the third, is 0.2 above the lowest.
+        let (low, high) = range(&learners, 2.0);
+        assert!(low < 1.0 && (1.39..1.41).contains(&high), "{low} {high}");
+    }
 }
