@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::build::Build;
+use super::feed::Feed;
 use super::outcome::{Outcome, measurement};
 use super::ranks::together;
 use super::records::Records;
@@ -83,10 +84,7 @@ fn run<N: Build>(
     let early = (id == DeviceId::Cpu).then(limit);
 
     let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);
-    // The warm-up sees blocks of the first epoch, but no samples.
-    let seen = if sampled { 0 } else { warmup };
-    let of_epochs = || Some(feed.of_epochs(cell.measure.epochs?)?.saturating_sub(seen).max(1));
-    let steps = cell.measure.steps.or_else(of_epochs).expect("checked: there are steps, or epochs of a text");
+    let steps = measured_steps(cell, &*feed, sampled);
     let total = warmup + steps;
     // In this order: memory is counted from the meter's on.
     let noted = total.min(MOST_NOTED);
@@ -122,6 +120,13 @@ fn run<N: Build>(
     save_trained(&mut run, &folders, &groups);
     let loading = sampled.then(|| run.loading(run_seconds));
     Ok(Outcome { begin_seconds, ..finished(run, (&placed, &groups), run_seconds, loading)? })
+}
+
+/// As many as the recipe has, or its epochs of the text. The warm-up sees blocks of the first epoch, but no samples.
+fn measured_steps<B>(cell: &Cell, feed: &dyn Feed<B>, sampled: bool) -> usize {
+    let seen = if sampled { 0 } else { cell.measure.warmup };
+    let of_epochs = || Some(feed.of_epochs(cell.measure.epochs?)?.saturating_sub(seen).max(1));
+    cell.measure.steps.or_else(of_epochs).expect("checked: there are steps, or epochs of a text")
 }
 
 /// Takes the steps that are left after `state`; the seconds of all. `apart`: the warm-up trains a network of its own.
