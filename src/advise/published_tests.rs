@@ -59,7 +59,7 @@ fn speeds_of_cards_are_near_those_that_llmq_published() {
 }
 
 /// LLaMA-Factory's wiki (Performance-comparison), QLoRA of Llama-2-7B on an A100 of 40 GB, one sequence: tokens of it, and tokens a second with
-/// FlashAttention 2 and with Unsloth.
+/// FlashAttention 2 and with Unsloth. Both recompute every block.
 const LLAMA_FACTORY: [(usize, f64, f64); 4] =
     [(1024, 2295.0, 2556.0), (4096, 2926.0, 3413.0), (16384, 3542.0, 4050.0), (32768, 2216.0, 2456.0)];
 
@@ -69,16 +69,19 @@ fn speeds_of_an_a100_are_beside_those_of_llama_factory() {
         let text = format!(
             "[model]\nkind = \"llama\"\nvocab_size = 32000\nhidden_size = 4096\nintermediate_size = 11008\nnum_hidden_layers = 32\n\
              num_attention_heads = 32\nnum_key_value_heads = 32\nmax_position_embeddings = 65536\n[precision]\ncompute = \"bf16\"\n\
-             [tuning]\nmethod = \"qlora\"\ntarget_modules = \"all-linear\"\n[train]\nbatch_size = 1\nseq_len = {seq_len}\n\
-             optimizer = {{ kind = \"adamw\", lr = 1e-4 }}\n"
+             [tuning]\nmethod = \"qlora\"\ntarget_modules = \"all-linear\"\n[checkpoint]\nblocks = 1\n[train]\nbatch_size = 1\n\
+             seq_len = {seq_len}\noptimizer = {{ kind = \"adamw\", lr = 1e-4 }}\n"
         );
-        let speed = predicted(&text, "a100 40 gb").expect("a way that fits");
+        let target: Target = "a100 40 gb".parse().expect("a card");
+        let rates = target.card().map(|(card, part)| Rates::of_card(card, part));
+        let plan = Plan::new(cell(&text, &target), rates.as_ref());
+        let speed = plan.tokens_per_second().expect("known rates");
         println!(
             "{seq_len}: {speed:.0}, {:.2} of FlashAttention's, {:.2} of Unsloth's",
             speed / flash,
             speed / unsloth
         );
         let ratio = speed / flash;
-        assert!((0.5..2.5).contains(&ratio), "{seq_len}: {speed}");
+        assert!((0.6..1.4).contains(&ratio), "{seq_len}: {speed}");
     }
 }
