@@ -7,7 +7,7 @@ use super::learning::is_evaluated;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
 use super::verdict::Verdict;
-use super::{answers, continuations, environment, labels, limits, page, parts, texts};
+use super::{answers, continuations, environment, labels, limits, page, parts, side_by_side, texts};
 use crate::common::text::{argument, sentence};
 
 /// The report as it is set.
@@ -59,6 +59,7 @@ fn appendix(comparison: &Comparison, charts: Vec<Chart>, mut timelines: Timeline
     let section = |heading: &str, table: &str| Element::section(heading, [comparison.table(table)]);
     let is_ladder = !comparison.recipe.report.ladder.is_empty();
     let mut out = Element::section("All methods", [overview(comparison), sizes(comparison)]);
+    out.extend(Element::section("Methods side by side", [side_by_side::table(comparison)]));
     out.extend(section("The phases of a step", "results"));
     out.extend(charts.into_iter().map(Element::Figure));
     out.extend(section("Pipelines", "pipelines"));
@@ -111,6 +112,7 @@ fn excerpt(text: &str) -> String {
 pub fn for_latex(comparison: &Comparison) -> Vec<(&'static str, Table)> {
     let tables = [
         ("methods", overview(comparison)),
+        ("side_by_side", side_by_side::table(comparison)),
         ("phases", comparison.table("results")),
         ("learned", comparison.table("learned")),
         ("tuning", comparison.table("tuning")),

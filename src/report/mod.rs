@@ -29,6 +29,7 @@ mod pareto;
 mod parts;
 mod pipeline;
 mod profile;
+mod side_by_side;
 mod statistics;
 mod table;
 mod terminal;

@@ -10,6 +10,9 @@ columns! {
     /// Of each cell.
     MORE: OfLine, |l|
     Median "trained_parameters" "trained parameters" Count = trained(l)?[0];
+    Median "all_trained" "trained parameters" Count = l.derived()?.trained;
+    Median "saved_bytes" "saved" Bytes = l.derived()?.trained as f64 * l.cell.precision.stored_bytes() as f64;
+    Median "time_of_training_s" "training time" Seconds = Learned::of(l)?.seconds();
     Median "trained_share" "of all parameters" FineShare = trained(l)?[0] / trained(l)?[1];
     Median "steps" "steps" Count = loading(l).map_or(l.measured()?.loss.len(), |loading| loading.step_tokens.len());
     Median "undivided_step_s" "step" Seconds = forward(l).is_none().then_some(l.measured()?.step.median);
