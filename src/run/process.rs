@@ -29,8 +29,11 @@ use crate::world::Meeting;
 /// would take 1.4 times as long. Other C libraries ignore it.
 const MALLOC: (&str, &str) = (
     "GLIBC_TUNABLES",
-    "glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1",
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1",
 );
+/// On a CPU tensors of all threads share what is free. On a GPU there are none, and threads that make tokens of a text would
+/// wait for each other at each small allocation.
+const ONE_ARENA: &str = ":glibc.malloc.arena_max=1";
 
 /// NCCL's settings, unless the user has set them: multicast over NVLink needs rights that containers seldom have, and NCCL's
 /// log must not mix with the events on standard output.
@@ -74,7 +77,9 @@ impl ProcessExecutor {
         // Without one the cell has the user's own, and leaves there what it must.
         let scratch = files::scratch().ok();
         let folder = scratch.as_ref().map(TempDir::path);
-        let mut child = self.spawn(sharing, folder).map_err(|e| verdict::of_no_start(&self.program, &e))?;
+        let shares = request.cell["device"] == "cpu";
+        let malloc = MALLOC.1.to_string() + if shares { ONE_ARENA } else { "" };
+        let mut child = self.spawn(sharing, folder, malloc).map_err(|e| verdict::of_no_start(&self.program, &e))?;
         lines.read(rank, child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
         let mut line = serde_json::to_string(request).expect("a request is plain data");
         line.push('\n');
@@ -84,8 +89,8 @@ impl ProcessExecutor {
         Ok(Running { child, stdin, exit: None, _scratch: scratch })
     }
 
-    /// `scratch`: the process's temporary folder.
-    fn spawn(&self, sharing: usize, scratch: Option<&Path>) -> io::Result<Child> {
+    /// `scratch`: the process's temporary folder. `malloc`: how glibc allocates, unless the user says so.
+    fn spawn(&self, sharing: usize, scratch: Option<&Path>, malloc: String) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
         command.envs(scratch.map(|folder| (TMPDIR, folder)));
         if self.program == Path::new(RUNNING) {
@@ -105,7 +110,7 @@ impl ProcessExecutor {
             // In its own group it can be killed with its children, and the terminal's Ctrl-C reaches only the runner, which
             // then ends the cell.
             .process_group(0)
-            .env(MALLOC.0, env::var_os(MALLOC.0).unwrap_or_else(|| MALLOC.1.into()))
+            .env(MALLOC.0, env::var_os(MALLOC.0).unwrap_or_else(|| malloc.into()))
             .spawn()
     }
 }
