@@ -31,8 +31,9 @@ const MALLOC: (&str, &str) = (
     "GLIBC_TUNABLES",
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1",
 );
-/// On a CPU tensors of all threads share what is free. On a GPU there are none, and threads that make tokens of a text would
-/// wait for each other at each small allocation.
+/// On a CPU tensors of all threads share what is free: with several arenas a step of 135 million weights takes 1.04 times as
+/// long. On a GPU there are none, and threads that make tokens of a text would wait for each other at small allocations: 16 of
+/// them 31,000 times for GSM8K, in several arenas 2,900 times.
 const ONE_ARENA: &str = ":glibc.malloc.arena_max=1";
 
 /// NCCL's settings, unless the user has set them: multicast over NVLink needs rights that containers seldom have, and NCCL's
@@ -79,7 +80,8 @@ impl ProcessExecutor {
         let folder = scratch.as_ref().map(TempDir::path);
         let shares = request.cell["device"] == "cpu";
         let malloc = MALLOC.1.to_string() + if shares { ONE_ARENA } else { "" };
-        let mut child = self.spawn(sharing, folder, malloc).map_err(|e| verdict::of_no_start(&self.program, &e))?;
+        let mut child =
+            self.spawn(sharing, folder, malloc).map_err(|e| verdict::of_no_start(&self.program, &e))?;
         lines.read(rank, child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
         let mut line = serde_json::to_string(request).expect("a request is plain data");
         line.push('\n');
