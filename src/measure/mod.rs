@@ -36,7 +36,7 @@ pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NO
 pub use meter::{Measured, MemoryUse, Meter, Phase, Seconds, Stop, after_last_update, diverged, divergence};
 pub use process::ProcessMemory;
 pub use rank::{RankRecord, Span, StageTime, largest_memory};
-pub use samples::Samples;
+pub use samples::{Samples, median};
 pub use scaler::ScalerRecord;
 pub use texts::{Piece, QUANTILES, Texts, spread};
 

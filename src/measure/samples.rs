@@ -20,12 +20,24 @@ impl Samples {
     /// # Panics
     /// Without a sample; a recipe has at least one measured step.
     pub fn new(seconds: Vec<f64>) -> Self {
-        let mut sorted = seconds.clone();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len();
-        let median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0;
-        Self { median, min: sorted[0], max: sorted[n - 1], seconds }
+        let (median, sorted) = (median(&seconds), sorted(&seconds));
+        Self { median, min: sorted[0], max: sorted[sorted.len() - 1], seconds }
     }
+}
+
+/// The middle one, of an even number the mean of two.
+///
+/// # Panics
+/// Without a value.
+pub fn median(values: &[f64]) -> f64 {
+    let (sorted, n) = (sorted(values), values.len());
+    (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ fn is_ladder(comparison: &Comparison) -> bool {
 }
 
 /// A heading with a text for each group.
-type Column = (String, Vec<Option<String>>);
+pub type Column = (String, Vec<Option<String>>);
 
 /// Sizes and methods, as far as they vary, with memory, rate, ratio of times and what was learned, of these groups; `None`
 /// without a group.
@@ -59,13 +59,30 @@ pub fn table(comparison: &Comparison, groups: &[Group]) -> Option<Table> {
     let texts = names.len();
     let ratios = groups.iter().map(|group| ratio(comparison, groups, group)).collect_vec();
     let columns = names.into_iter().chain(numbers(comparison, &column, &ratios));
+    let caption = caption(comparison, groups, &ratios);
+    (!groups.is_empty()).then(|| assembled(caption, columns, (texts, groups.len())))
+}
+
+/// The columns that have a text, the first of which are `texts`, with so many rows.
+pub fn assembled(
+    caption: String,
+    columns: impl Iterator<Item = Column>,
+    (texts, rows): (usize, usize),
+) -> Table {
     let columns = columns.filter(|(_, texts)| texts.iter().any(Option::is_some)).collect_vec();
     let none = || "–".to_string();
     let row = |i: usize| columns.iter().map(|(_, texts)| texts[i].clone().unwrap_or_else(none)).collect();
-    let rows = (0..groups.len()).map(row).collect();
+    let rows = (0..rows).map(row).collect();
     let header = columns.iter().map(|(heading, _)| heading.clone()).collect();
-    let caption = caption(comparison, groups, &ratios);
-    (!groups.is_empty()).then_some(Table { caption, header, rows, texts, left_out: 0 })
+    Table { caption, header, rows, texts, left_out: 0 }
+}
+
+/// The column of the memory that methods are compared by, and its heading in a figure.
+pub fn memory(comparison: &Comparison) -> (&'static str, &'static str) {
+    match comparison.having("driver_peak_bytes").next() {
+        Some(_) => ("driver_peak_bytes", "memory, by the driver"),
+        None => ("live_peak_bytes", "peak memory"),
+    }
 }
 
 /// A column of this heading, with the cell of each group.
@@ -76,7 +93,7 @@ type MakeColumn<'s> = dyn Fn(&str, &dyn Fn(&Group) -> Option<String>) -> Column 
 fn numbers(comparison: &Comparison, column: &MakeColumn<'_>, ratios: &[Option<Ratio>]) -> Vec<Column> {
     let written =
         |heading: &str, name: &str| column(heading, &|group| comparison.written_of_group(name, group));
-    let driver = comparison.having("driver_peak_bytes").next().is_some();
+    let driver = memory(comparison).0 == "driver_peak_bytes";
     let (rate, heading) = rate(comparison);
     let known = ratios.iter().flatten().any(|ratio| ratio.is_known());
     let against = if is_ladder(comparison) { "× row before" } else { "× time" };

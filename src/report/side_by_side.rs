@@ -24,20 +24,14 @@ pub fn table(comparison: &Comparison) -> Option<Table> {
     if groups.len() < 2 || comparison.methods.len() < 2 || !is_evaluated(comparison) {
         return None;
     }
+    let method = groups.iter().map(|group| Some(page::name(comparison, &groups, group))).collect();
     let column = |(heading, name): (&str, &str)| {
-        let texts = groups.iter().map(|group| comparison.written_of_group(name, group)).collect_vec();
-        texts.iter().any(Option::is_some).then(|| (heading.to_string(), texts))
+        (heading.into(), groups.iter().map(|group| comparison.written_of_group(name, group)).collect())
     };
-    let columns = COLUMNS.into_iter().filter_map(column).collect_vec();
-    let row = |(i, group): (usize, &Group)| {
-        let texts = columns.iter().map(|(_, texts)| texts[i].clone().unwrap_or_else(|| "–".into()));
-        [page::name(comparison, &groups, group)].into_iter().chain(texts).collect()
-    };
-    let rows = groups.iter().enumerate().map(row).collect();
-    let header = ["method".to_string()].into_iter().chain(columns.iter().map(|(heading, _)| heading.clone()));
+    let columns = [("method".into(), method)].into_iter().chain(COLUMNS.map(column));
     let caption = "Medians over seeds. Saved: what the recipe would keep of the training, an adapter or all weights. \
                    Training loss: the mean of the last 5 % of steps. Accuracy: held-out tokens predicted right.";
-    Some(Table { caption: caption.into(), header: header.collect(), rows, texts: 1, left_out: 0 })
+    Some(page::assembled(caption.into(), columns, (1, groups.len())))
 }
 
 #[cfg(test)]

@@ -41,17 +41,15 @@ impl<'c> Verdict<'c> {
     /// At most three sentences.
     pub fn sentences(&self) -> Vec<String> {
         let mut out = outcome::sentences(self.comparison, &self.of_problem().collect_vec());
-        if self.comparison.recipe.report.ladder.is_empty() && !self.comparison.compares_samplers() {
+        if self.comparison.recipe.report.ladder.is_empty() {
             let more = match self.classes.as_slice() {
+                _ if self.comparison.compares_samplers() => self.smallest().into_iter().collect(),
                 [] => self.alone().into_iter().collect(),
                 [class] => self.of_class(class),
                 classes if classes.len() < MOST => self.in_short(classes),
                 _ => self.ends(),
             };
             out.extend(more);
-        }
-        if self.comparison.compares_samplers() {
-            out.extend(self.smallest());
         }
         out.truncate(MOST);
         out.into_iter().map(|text| marked_once(&sentence(&text))).collect()

@@ -4,7 +4,6 @@ pub mod ceilings;
 pub mod contents;
 mod derived;
 mod host;
-pub mod lines;
 mod verified;
 
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@ mod environment;
 mod executor;
 mod interrupt;
 mod join;
+mod lines;
 mod lock;
 mod log;
 mod losses;

@@ -78,8 +78,8 @@ impl ProcessExecutor {
         // Without one the cell has the user's own, and leaves there what it must.
         let scratch = files::scratch().ok();
         let folder = scratch.as_ref().map(TempDir::path);
-        let shares = request.cell["device"] == "cpu";
-        let malloc = MALLOC.1.to_string() + if shares { ONE_ARENA } else { "" };
+        let on_cpu = request.cell["device"] == "cpu";
+        let malloc = MALLOC.1.to_string() + if on_cpu { ONE_ARENA } else { "" };
         let mut child =
             self.spawn(sharing, folder, malloc).map_err(|e| verdict::of_no_start(&self.program, &e))?;
         lines.read(rank, child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));

@@ -15,6 +15,7 @@ use rayon::prelude::*;
 
 use super::again::TryAgain;
 use super::claim::require_own;
+use super::lines::lines;
 use super::results::Results;
 use super::row_files::{Files, move_aside, other_notices, read_row, read_rows};
 use crate::common::DeviceId;
@@ -22,7 +23,6 @@ use crate::common::files::{remove_stale, write_whole};
 use crate::device::{DeviceInfo, trace};
 use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
-use crate::row::lines::lines;
 use crate::row::{Inputs, Row, Status, key};
 
 pub(super) const ROWS: &str = "rows";

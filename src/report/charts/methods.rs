@@ -14,10 +14,7 @@ pub fn methods(comparison: &Comparison) -> Result<Vec<Chart>> {
     let groups = page::shown(comparison);
     let (rate, heading) = page::rate(comparison);
     let better = if rate == "tokens_per_second" { "more" } else { "less" };
-    let (memory, what) = match comparison.having("driver_peak_bytes").next() {
-        Some(_) => ("driver_peak_bytes", "memory, by the driver"),
-        None => ("live_peak_bytes", "peak memory"),
-    };
+    let (memory, what) = page::memory(comparison);
     let columns = [
         (format!("{heading} ({better} is better)"), bars(comparison, &groups, rate)),
         (format!("{what} (less is better)"), bars(comparison, &groups, memory)),

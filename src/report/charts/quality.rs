@@ -2,8 +2,10 @@
 //! memory. Of several seeds the median.
 
 use super::super::learning::{Learned, is_evaluated, trained};
+use super::super::page;
 use super::prelude::*;
 use crate::common::text::significant;
+use crate::measure::median;
 
 /// Fewer methods than this are read from a table.
 const FEW_METHODS: usize = 3;
@@ -32,10 +34,7 @@ impl Learner {
 /// Nothing where text that is held out says nothing of methods, where there are few, or where problems differ.
 pub fn quality(comparison: &Comparison) -> Result<Vec<Chart>> {
     let groups = comparison.chosen();
-    let memory = match comparison.having("driver_peak_bytes").next() {
-        Some(_) => ("driver_peak_bytes", "device memory, by the driver"),
-        None => ("live_peak_bytes", "peak memory"),
-    };
+    let memory = page::memory(comparison);
     let learners = groups.iter().enumerate();
     let learners =
         learners.filter_map(|(sign, group)| learner(comparison, (sign, group), memory.0)).collect_vec();
@@ -81,13 +80,11 @@ fn learner(comparison: &Comparison, (sign, group): (usize, &Group), memory: &str
     };
     let curves = group.lines.iter().filter_map(of_line).collect_vec();
     let count = curves.iter().map(Vec::len).min()?;
-    let middle = |values: Vec<f64>| values.into_iter().sorted_by(f64::total_cmp).nth((curves.len() - 1) / 2);
     let point = |i: usize| {
-        let of =
-            |value: fn(&(f64, f64)) -> f64| middle(curves.iter().map(|curve| value(&curve[i])).collect());
-        Some((of(|of| of.0)?, of(|of| of.1)?))
+        let (seconds, losses): (Vec<f64>, Vec<f64>) = curves.iter().map(|curve| curve[i]).unzip();
+        (median(&seconds), median(&losses))
     };
-    let curve = (0..count).filter_map(point).collect();
+    let curve = (0..count).map(point).collect();
     let memory = comparison.of_group(memory, group)?;
     let name = comparison.methods[group.method].clone();
     Some(Learner { sign, name, seeds: curves.len(), curve, memory })
