@@ -40,22 +40,23 @@ fn dropout_draws_the_cpus_mask() {
     });
 }
 
-/// y, dx, dA and dB of 37 tokens, with dropout and without: of sizes and a rank that kernels take four elements at a time, of
-/// odd ones, and of a rank that products of cuBLASLt take.
+/// y, dx, dA and dB, with dropout and without: of sizes and a rank that kernels take four elements at a time, of odd ones, and
+/// of a rank or of so many tokens that products of cuBLASLt take them.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_low_rank_layer_equals_the_cpus() {
     on_gpu(|_, checks| {
-        for (layout, [inputs, outputs, rank]) in [
-            (WeightLayout::InOut, [70, 45, 5]),
-            (WeightLayout::OutIn, [72, 44, 8]),
-            (WeightLayout::OutIn, [130, 258, 16]),
-            (WeightLayout::OutIn, [72, 44, 20]),
+        for (layout, [tokens, inputs, outputs, rank]) in [
+            (WeightLayout::InOut, [37, 70, 45, 5]),
+            (WeightLayout::OutIn, [37, 72, 44, 8]),
+            (WeightLayout::OutIn, [37, 130, 258, 16]),
+            (WeightLayout::OutIn, [37, 72, 44, 20]),
+            (WeightLayout::OutIn, [8209, 131, 259, 16]),
         ] {
             for rate in [0.0, 0.4] {
                 for (dtype, allowed) in TYPES {
                     let alone = [Adapted { outputs, has_adapter: true, layer: 9 }];
-                    let case = Case { layout, inputs, rank, rate, dtype, bias: true };
+                    let case = Case { layout, tokens, inputs, rank, rate, dtype, bias: true };
                     let of = |device: DeviceId| case.outcome(&device.burn(), &alone, true);
                     let (ours, expected) = (of(DeviceId::Cuda(0)), of(DeviceId::Cpu));
                     case.compare(checks, &ours, &expected, allowed);
@@ -70,9 +71,12 @@ fn a_low_rank_layer_equals_the_cpus() {
 #[ignore = "needs an NVIDIA GPU"]
 fn low_rank_layers_side_by_side_equal_the_cpus() {
     on_gpu(|_, checks| {
-        for (inputs, outputs, rank) in
-            [(72, [44, 24, 40], 8), (70, [45, 23, 39], 3), (1152, [576, 192, 192], 8)]
-        {
+        for (tokens, inputs, outputs, rank) in [
+            (37, 72, [44, 24, 40], 8),
+            (37, 70, [45, 23, 39], 3),
+            (37, 1152, [576, 192, 192], 8),
+            (8209, 130, [259, 31, 33], 16),
+        ] {
             for has_adapter in [[true; 3], [true, false, true], [false, true, false]] {
                 for (rate, bias) in [(0.0, true), (0.05, false)] {
                     for (dtype, allowed) in TYPES {
@@ -84,7 +88,7 @@ fn low_rank_layers_side_by_side_equal_the_cpus() {
                             })
                             .collect();
                         let layout = WeightLayout::OutIn;
-                        let case = Case { layout, inputs, rank, rate, dtype, bias };
+                        let case = Case { layout, tokens, inputs, rank, rate, dtype, bias };
                         let ours = case.outcome(&DeviceId::Cuda(0).burn(), &layers, true);
                         let expected = case.outcome(&DeviceId::Cpu.burn(), &layers, false);
                         case.compare(checks, &ours, &expected, allowed);
@@ -107,6 +111,7 @@ struct Adapted {
 #[derive(Debug)]
 struct Case {
     layout: WeightLayout,
+    tokens: usize,
     inputs: usize,
     rank: usize,
     rate: f64,
@@ -117,9 +122,9 @@ struct Case {
 impl Case {
     /// By name: y of all layers side by side, dx, and each dA and dB. `as_one`: by one operator.
     fn outcome(&self, device: &Device, layers: &[Adapted], as_one: bool) -> Vec<(String, Vec<f64>)> {
-        let Self { layout, inputs, rank, rate, dtype, bias } = *self;
+        let Self { layout, tokens, inputs, rank, rate, dtype, bias } = *self;
         let trained = |seed, shape| tensor(device, seed, shape, dtype).autodiff().require_grad();
-        let x = trained(1, [37, inputs]);
+        let x = trained(1, [tokens, inputs]);
         let (mut parts, mut matrices) = (Vec::new(), Vec::new());
         for (i, Adapted { outputs, has_adapter, layer }) in layers.iter().enumerate() {
             let seed = 10 * (i + 1);

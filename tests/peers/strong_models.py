@@ -13,7 +13,8 @@ TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "
 CHUNK = 2048
 # Words of a set-up, besides those for every network.
 WORDS = {"swiglu": {"level0", "level1"}, "gpt2": {"liger_loss", "chunks", "linear_cross_entropy"},
-         "qwen2": {"liger", "liger_loss", "chunks", "linear_cross_entropy", "naive", "overlap"}}
+         "qwen2": {"liger", "liger_loss", "chunks", "linear_cross_entropy", "naive", "overlap", "unsloth",
+                   "offload"}}
 
 
 def network(cell, words, device):
@@ -66,6 +67,9 @@ def language_model(model, tuning, shape, words, dtype, device):
         from liger_kernel.transformers import apply_liger_kernel_to_qwen2
         apply_liger_kernel_to_qwen2()
     new, config = configured(model)
+    if "unsloth" in words:
+        from torch_unsloth import network as by_unsloth
+        return by_unsloth(config, tuning, LINEAR, shape, words, dtype, device)
     moved = {"naive", "overlap"} & set(words)
     with device:
         default = torch.get_default_dtype()
@@ -118,7 +122,7 @@ def pack(net, dtype):
                 continue
             packed = bitsandbytes.nn.Linear4bit(layer.in_features, layer.out_features, bias=layer.bias is not None,
                                                 compute_dtype=dtype, compress_statistics=True, quant_type="nf4")
-            packed.weight = bitsandbytes.nn.Params4bit(layer.weight.data.cpu(), requires_grad=False,
+            packed.weight = bitsandbytes.nn.Params4bit(layer.weight.data, requires_grad=False,
                                                        compress_statistics=True, quant_type="nf4")
             packed.bias = layer.bias
             # It packs its weight on its way to the device.

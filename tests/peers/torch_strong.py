@@ -12,6 +12,8 @@ ROW.json is a row of the runner, whatever it measured: its cell says what a step
     chunks                the head and its loss in chunks of 2048 tokens, each recomputed in backward
     linear_cross_entropy  torch.nn.functional's function of this name, if PyTorch has it
     checkpoint            torch.utils.checkpoint around each block
+    unsloth               LoRA and QLoRA by Unsloth, if the package is installed; with `offload` it keeps the inputs of
+                          blocks on the host
     naive, overlap        blocks on the host (torch_offload.py), with `compile` each compiled by itself; a cell's limit of
                           memory does not hold for them
     graph                 (last) the whole step as one CUDA graph
@@ -27,6 +29,9 @@ import statistics
 import sys
 import time
 
+if "unsloth" in " ".join(sys.argv[2:]):
+    # It changes what is imported after it.
+    import torch_unsloth
 import torch
 
 from strong_models import TYPES, network

@@ -1,5 +1,6 @@
 //! What a linear layer with a low-rank adapter costs.
 
+use super::many_tokens::are_many;
 use super::side_by_side::has_kernels;
 use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, WeightCost};
 use crate::ops::dense::WeightLayout;
@@ -22,7 +23,11 @@ pub fn cost(
     // The weight's product each way, and those with A and B; what is in codes is unpacked first, and x dropped, each way.
     let unpacks = u32::from(weight.unpacked > 0);
     let draws_in_place = walk.draws_in_place;
-    let [forward_launches, backward_launches] = if draws_in_place { [3, 5] } else { [4, 6] };
+    // Kernels scale what they multiply.
+    let scales = |columns: u64| {
+        u32::from(!draws_in_place || are_many(tokens as usize, columns as usize, rank as usize))
+    };
+    let [forward_launches, backward_launches] = [3 + scales(inputs), 5 + scales(outputs)];
     let again = unpacks + u32::from(dropout && !draws_in_place);
     Cost {
         input: x,

@@ -73,7 +73,7 @@ impl LowRanks {
     }
 
     /// Columns of a layer in the wide matrix beside `of`, at most.
-    fn columns(&self, of: Of) -> usize {
+    pub(super) fn columns(&self, of: Of) -> usize {
         match of {
             Of::A => self.inputs,
             Of::B => self.places.iter().map(ExactSizeIterator::len).max().unwrap_or(0),
@@ -86,6 +86,9 @@ impl LowRanks {
     /// As all products here, when sizes or types do not fit, or the kernels cannot be compiled.
     pub fn down(&self, of: Of, wide: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
         let (wide, matrices) = (by_rows(wide.clone()), &packed(matrices));
+        if self.suits_blas(of, &wide) {
+            return self.down_by_blas(of, &wide, matrices);
+        }
         let tokens = wide.meta.shape()[0];
         let low = empty(&wide, [tokens, self.layers() * self.rank], wide.dtype);
         let grid = [tokens.div_ceil(self.down_rows()), self.layers()];
@@ -96,6 +99,9 @@ impl LowRanks {
     /// dx + Σ (low A) ⊙ m / (1 − p) over the layers; or y + low Bᵀ. In the memory of dx or y where nobody else holds it.
     pub fn up(&self, of: Of, wide: CubeTensor, low: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
         let (wide, matrices) = (writable(wide), &packed(matrices));
+        if self.suits_blas(of, &wide) {
+            return self.up_by_blas(of, wide, low, matrices);
+        }
         let rows = wide.meta.shape()[0].div_ceil(THREADS / UP_GROUPS * UP_ROWS);
         let rows = if of == Of::A { rows } else { rows * self.layers() };
         let columns = |width| [self.columns(of).div_ceil(UP_GROUPS * width), rows];
@@ -107,6 +113,9 @@ impl LowRanks {
     /// dA = lowᵀ x̃, or dB = gᵀ low, of each layer, as `dtype`.
     pub fn gradient(&self, of: Of, wide: &CubeTensor, low: &CubeTensor, dtype: DType) -> Vec<CubeTensor> {
         let wide = by_rows(wide.clone());
+        if self.suits_blas(of, &wide) {
+            return self.gradient_by_blas(of, &wide, low, dtype);
+        }
         let shape = |place: &Range<usize>| match of {
             Of::A => [self.rank, self.inputs],
             Of::B => [place.len(), self.rank],

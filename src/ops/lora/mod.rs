@@ -24,6 +24,7 @@
 mod cost;
 pub mod dora;
 pub mod low_rank;
+mod many_tokens;
 mod side_by_side;
 
 use burn::tensor::{DType, Tensor};
