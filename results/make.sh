@@ -13,7 +13,8 @@
 # steps that wait for their launches take longer than with one recipe at a time.
 #
 # All rows are of one build, that of commit dfd0ceaf (e15123b2837d): quickstart, amp, data, data_parallel, pipeline, tensor and zero
-# from two CPU cores, the others from four H100; of later ones are qwen3 and chat, from one H100, my_card, from one H200, and families, from two CPU cores. lora has the rows of qlora for its cells, which are also qlora's.
+# from two CPU cores, the others from four H100; of later ones are qwen3 and chat, from one H100, my_card,
+# five_savings, five_savings_loss and quality, from H200, and families, from two CPU cores. lora has the rows of qlora for its cells, which are also qlora's.
 #
 # The reports also name what the same build was checked with on the same kind of device: runner verify tests/fixtures/MODEL
 # --save FOLDER, and runner report FOLDER, with MODEL the recipe's model.kind, with the precision of its cells (--set

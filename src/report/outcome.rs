@@ -17,7 +17,9 @@ pub fn sentences(comparison: &Comparison, groups: &[&Group]) -> Vec<String> {
     let more = if !comparison.recipe.report.ladder.is_empty() {
         vec![ladder(comparison), equal_loss(comparison)]
     } else if comparison.compares_samplers() {
-        vec![padding(comparison), most_tokens(comparison, groups), equal_loss(comparison)]
+        // What is learned of other text says more than when training was as far.
+        let learned = perplexity(comparison, groups).or_else(|| equal_loss(comparison));
+        vec![padding(comparison, groups), most_tokens(comparison, groups), learned]
     } else {
         vec![perplexity(comparison, groups), schedules(comparison)]
     };
@@ -128,11 +130,12 @@ fn is_lower(comparison: &Comparison, group: &Group, other: &Group) -> bool {
 }
 
 /// How much of the baseline's work is padding.
-fn padding(comparison: &Comparison) -> Option<String> {
-    let is_padded = |i: usize| comparison.frame.get("padding_share", i) > Some(0.0);
-    let base = comparison.having("padding_share").find(|&i| comparison.is_baseline(i) && is_padded(i))?;
-    let written = comparison.frame.written("padding_share", base)?;
-    Some(format!("with {}, {written} of all tokens are padding.", comparison.name(&comparison.lines[base])))
+fn padding(comparison: &Comparison, groups: &[&Group]) -> Option<String> {
+    const SHARE: &str = "padding_share";
+    let base = *groups.iter().find(|group| comparison.is_base(group))?;
+    comparison.of_group(SHARE, base).filter(|share| *share > 0.0)?;
+    let written = comparison.written_of_group(SHARE, base)?;
+    Some(format!("with {}, {written} of all tokens are padding.", comparison.said(base.method)))
 }
 
 /// The sampler with the most real tokens a second.

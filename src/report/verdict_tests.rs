@@ -1,6 +1,6 @@
 //! Answers of made-up rows.
 
-use super::super::testing::{bad_row, ok_row, recipe};
+use super::super::testing::{bad_row, language_recipe, learned_row, loading_row, ok_row, recipe};
 use super::*;
 use crate::common::Compute;
 use crate::recipe::{Cell, Recipe};
@@ -141,6 +141,30 @@ fn nothing_is_recommended_among_methods_that_learn_differently() {
     );
     let said = said(&recipe, &rows(&recipe, 3, |_| (0.02, 1 << 20)));
     assert!(!said.is_empty() && !said.iter().any(|text| text.contains("ake ")), "{said:?}");
+}
+
+/// Packed samples take fewer steps: what they learn is said beside their speed. The padding is the median of both seeds, and
+/// the perplexity e¹ and e².
+#[test]
+fn samplers_are_compared_by_what_is_learned_of_other_text() {
+    let recipe = language_recipe(
+        "[grid]\n\"data.sampler\" = [\"padded\", \"packed\"]\nseed = [1, 2]\n[report]\nbaseline = { \"data.sampler\" = \"padded\" }\n",
+    );
+    let row = |cell| {
+        let is_padded = format!("{cell:?}").contains("Padded");
+        let (seconds, padding, loss) = if is_padded { (4.0, 100, 1.0) } else { (1.0, 0, 2.0) };
+        let mut row = loading_row(cell, seconds, &[50, 50], padding, 0);
+        let learned = learned_row(cell, vec![5.0; 40], &[(0, 3.0, 0.0), (40, loss, 0.0)]).measurement;
+        let m = row.measurement.as_mut().expect("a measured row");
+        (m.loss, m.evaluations) = learned.map(|of| (of.loss, of.evaluations)).expect("a measured row");
+        row
+    };
+    let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
+    let comparison = Comparison::new(&recipe, &rows);
+    let said = Verdict::new(&comparison).expect("an answer").sentences();
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert_eq!(said[0], "With sampler padded, 50 % of all tokens are padding.");
+    assert!(said[2].contains("is 2.718 with") && said[2].contains("; 7.389 with"), "{said:?}");
 }
 
 #[test]

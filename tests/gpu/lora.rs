@@ -77,7 +77,11 @@ fn low_rank_layers_side_by_side_equal_the_cpus() {
             (37, 1152, [576, 192, 192], 8),
             (8209, 130, [259, 31, 33], 16),
         ] {
-            for has_adapter in [[true; 3], [true, false, true], [false, true, false]] {
+            // On the CPU many tokens take long.
+            let patterns = if tokens > 37 { 1 } else { 3 };
+            for has_adapter in
+                [[true, false, true], [true; 3], [false, true, false]].into_iter().take(patterns)
+            {
                 for (rate, bias) in [(0.0, true), (0.05, false)] {
                     for (dtype, allowed) in TYPES {
                         let layers: Vec<Adapted> = (0..3)

@@ -23,9 +23,10 @@ pub const DROPOUT: [&str; 10] = [
 
 /// Fields that change neither what a causal language model computes nor how it is trained: where it comes from, how programs
 /// keep or show it, heads that are not its language model's, and how it generates.
-const HARMLESS: [&str; 94] = [
+const HARMLESS: [&str; 95] = [
     // The file itself and the programs that wrote it.
     "_name_or_path",
+    "_model_name_or_path",
     "architectures",
     "auto_map",
     "dtype",

@@ -16,7 +16,7 @@ use crate::ops::backend::{cube, uncube};
 const MANY: usize = 1 << 24;
 
 /// Whether cuBLASLt multiplies so many tokens by a matrix [rank, columns] or its transpose.
-pub(super) fn are_many(tokens: usize, columns: usize, rank: usize) -> bool {
+pub fn are_many(tokens: usize, columns: usize, rank: usize) -> bool {
     tokens * columns * rank >= MANY
 }
 

@@ -30,6 +30,7 @@ mod side_by_side;
 use burn::tensor::{DType, Tensor};
 
 pub use cost::cost;
+pub use many_tokens::are_many;
 pub use side_by_side::{LoraLayer, lies_side_by_side, lora_side_by_side};
 
 use super::backend::on_cuda;
