@@ -10,7 +10,7 @@ use crate::params::tuning::TuningConfig;
 /// takes besides: fitted to the traces in `results/lora` and the rows with LoRA in `results/qwen3`, of ranks 8 and 16.
 const SHARE: f64 = 0.43;
 const RAMP: f64 = 3e-6;
-/// The share where cuBLASLt multiplies many tokens: what is left for it of the cells in `results/five_savings`.
+/// The share where cuBLASLt multiplies many tokens: fitted to the cells in `results/five_savings`, of rank 16.
 const SHARE_OF_MANY: f64 = 0.9;
 
 /// Seconds of the adapters of a step in forward and in backward, besides the least work of their layers, which counts x and y

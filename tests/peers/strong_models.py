@@ -62,6 +62,16 @@ def swiglu(model, shape, words, dtype, device):
     return loss, [x, *(tensor for weights in layers for tensor in weights)], x
 
 
+def random(new, config, dtype, device):
+    """A network with random weights of this type."""
+    with device:
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        net = new(config)
+        torch.set_default_dtype(default)
+    return net
+
+
 def language_model(model, tuning, shape, words, dtype, device):
     if "liger" in words:
         from liger_kernel.transformers import apply_liger_kernel_to_qwen2
@@ -69,13 +79,9 @@ def language_model(model, tuning, shape, words, dtype, device):
     new, config = configured(model)
     if "unsloth" in words:
         from torch_unsloth import network as by_unsloth
-        return by_unsloth(config, tuning, LINEAR, shape, words, dtype, device)
+        return by_unsloth(lambda: random(new, config, dtype, device), config, tuning, LINEAR, shape, words, dtype, device)
     moved = {"naive", "overlap"} & set(words)
-    with device:
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(dtype)
-        net = new(config)
-        torch.set_default_dtype(default)
+    net = random(new, config, dtype, device)
     if tuning.get("method", "full") != "full":
         adapt(net, tuning)
     net.train()

@@ -5,13 +5,13 @@ import tempfile
 import unsloth
 import torch
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 
-def network(config, tuning, modules, shape, words, dtype, device):
-    """The loss function of a batch, the trainable tensors, and a batch, of random weights."""
+def network(make, config, tuning, modules, shape, words, dtype, device):
+    """The loss function of a batch, the trainable tensors, and a batch. `make` makes the network with random weights."""
     net, _ = unsloth.FastLanguageModel.from_pretrained(
-        str(folder(config, dtype, device)), max_seq_length=shape[1], dtype=dtype, load_in_4bit=tuning["method"] == "qlora")
+        str(folder(make, config)), max_seq_length=shape[1], dtype=dtype, load_in_4bit=tuning["method"] == "qlora")
     # "unsloth" moves the inputs of blocks to the host; True keeps them on the device.
     kept = "unsloth" if "offload" in words else "checkpoint" in words
     net = unsloth.FastLanguageModel.get_peft_model(
@@ -28,17 +28,11 @@ def network(config, tuning, modules, shape, words, dtype, device):
     return loss, [p for p in net.parameters() if p.requires_grad], ids
 
 
-def folder(config, dtype, device):
+def folder(make, config):
     """Unsloth loads folders alone. Two set-ups of one model share one."""
     place = pathlib.Path(tempfile.gettempdir()) / f"unsloth-{config.num_hidden_layers}x{config.hidden_size}"
     if not (place / "tokenizer.json").exists():
-        with device:
-            default = torch.get_default_dtype()
-            torch.set_default_dtype(dtype)
-            net = Qwen2ForCausalLM(config)
-            torch.set_default_dtype(default)
-        net.save_pretrained(place)
-        del net
+        make().save_pretrained(place)
         torch.cuda.empty_cache()
         words = Tokenizer(models.WordLevel({"<unk>": 0, "<pad>": 1, "<end>": 2}, unk_token="<unk>"))
         named = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "<end>"}

@@ -34,7 +34,9 @@ impl LowRanks {
         for (layer, matrix) in matrices.iter().enumerate() {
             let lhs = plain(wide).columns(self.columns_of(of, layer));
             let rhs = Operand { tensor: matrix.clone(), transposed: of == Of::A };
-            low = matmul(lhs, rhs, self.layer_of(low, layer, tokens), Fp32Math::Exact);
+            let columns = Some(self.ranks_of(layer));
+            let output = Output::Into { tensor: low, rows: 0..tokens, columns, accumulate: false };
+            low = matmul(lhs, rhs, output, Fp32Math::Exact);
         }
         if self.scale == 1.0 { low } else { cube(uncube::<2>(low) * self.scale) }
     }
@@ -84,11 +86,6 @@ impl LowRanks {
     /// A layer's columns of `low`.
     fn ranks_of(&self, layer: usize) -> Range<usize> {
         layer * self.rank..(layer + 1) * self.rank
-    }
-
-    fn layer_of(&self, low: CubeTensor, layer: usize, tokens: usize) -> Output {
-        let columns = Some(self.ranks_of(layer));
-        Output::Into { tensor: low, rows: 0..tokens, columns, accumulate: false }
     }
 }
 
