@@ -25,11 +25,14 @@ pub struct Cli {
 }
 
 impl Command {
-    /// Whether it asks for this machine's devices; the others read and write files.
-    pub fn asks_devices(&self) -> bool {
+    /// Whether it must find the libraries of this machine's devices. Cells and rates have those of the run that starts them,
+    /// and the others read and write files.
+    pub fn finds_libraries(&self) -> bool {
         !matches!(
             self,
-            Self::Report { .. }
+            Self::Cell
+                | Self::Ceilings { .. }
+                | Self::Report { .. }
                 | Self::Profile(_)
                 | Self::Compare { .. }
                 | Self::Merge(_)

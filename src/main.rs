@@ -28,7 +28,7 @@ use runner::{report, train};
 fn main() -> ExitCode {
     report_large_files();
     let command = Cli::parse().command;
-    if command.asks_devices() {
+    if command.finds_libraries() {
         libraries::arrange(matches!(command, Command::Devices { .. }));
     }
     // Cells are started by a run, which has said it.

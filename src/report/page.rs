@@ -1,7 +1,5 @@
 //! Page 1 of a report: its table of at most twelve methods, its figure, and what each method does.
 
-use serde_json::Value;
-
 use super::interval::{Ratio, with_half_width};
 use super::learning::is_evaluated;
 use super::prelude::*;
@@ -199,13 +197,17 @@ pub fn techniques(comparison: &Comparison, groups: &[Group]) -> Vec<String> {
     let of_key = |key: &String| -> Vec<String> {
         let values =
             groups.iter().filter_map(|group| settings(group).get(key)).unique_by(ToString::to_string);
-        let written = |value: &Value| format!("{} {}", labels::size_name(key), text::value(value));
-        let kinds =
-            values.filter_map(|value| Some(format!("{} – {}", written(value), kind(key, value.as_str()?)?)));
-        let kinds = kinds.collect_vec();
-        let entry = keys::find(key).filter(|entry| !entry.key.doc.is_empty() && kinds.is_empty());
+        // Values whose keys are the same stand in one section, and share its sentence.
+        let by_sentence = values.filter_map(|value| Some((kind(key, value.as_str()?)?, text::value(value))));
+        let by_sentence = by_sentence.collect_vec();
+        let sentences = by_sentence.iter().map(|(doc, _)| *doc).unique().map(|doc| {
+            let mut values = by_sentence.iter().filter(|(other, _)| *other == doc).map(|(_, value)| value);
+            format!("{} {} – {doc}", labels::size_name(key), values.join(", "))
+        });
+        let sentences = sentences.collect_vec();
+        let entry = keys::find(key).filter(|entry| !entry.key.doc.is_empty() && sentences.is_empty());
         let whole = entry.map(|entry| format!("{} – {}", entry.key.label(), entry.key.doc));
-        kinds.into_iter().chain(whole).collect()
+        sentences.into_iter().chain(whole).collect()
     };
     let all = keys.flat_map(of_key).unique();
     all.map(|text| sentence(&text.replace('`', ""))).collect()

@@ -117,3 +117,18 @@ fn each_technique_has_its_sentence() {
         ]
     );
 }
+
+/// Values of one section share a sentence, which says how they differ.
+#[test]
+fn techniques_of_one_sentence_stand_together() {
+    let recipe = language_recipe("[grid]\n\"train.optimizer.kind\" = [\"sgd\", \"adamw\", \"adamw8bit\"]\n");
+    let comparison = Comparison::new(&recipe, &[]);
+    let said = techniques(&comparison, &comparison.groups());
+    assert_eq!(
+        said,
+        [
+            "Optimizer sgd – Stochastic gradient descent, as torch.optim.SGD.",
+            "Optimizer adamw, adamw8bit – AdamW (Loshchilov and Hutter 2019), as torch.optim.AdamW; adamw8bit keeps its moments in 8 bits, adamw_bf16 in bf16.",
+        ]
+    );
+}

@@ -71,7 +71,7 @@ impl Blas {
         let handle = lt::create_handle().map_err(|e| format!("cuBLASLt does not start: {e}"))?;
         let remembered = Remembered {
             folder: cache::folder("matmul"),
-            device: driver::properties(ordinal).name,
+            device: driver::name(ordinal),
             driver: driver::version(),
             library: Self::version(),
         };

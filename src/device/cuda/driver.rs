@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 
 use cudarc::driver::result::{ctx, device, mem_get_info, primary_ctx};
 use cudarc::driver::sys::{self, CUcontext, CUdevice_attribute as Attribute};
+use nvml_wrapper::Nvml;
 
+use crate::common::text::hex;
 use crate::device::Capability;
 
 /// Devices the driver reports; 0 where there is no driver.
@@ -63,6 +65,12 @@ pub fn shared_memory(ordinal: usize) -> usize {
 
 /// # Panics
 /// When `ordinal` is not below [`count`].
+pub fn name(ordinal: usize) -> String {
+    device::get_name(handle(ordinal)).unwrap_or_else(|_| "NVIDIA GPU".into())
+}
+
+/// # Panics
+/// When `ordinal` is not below [`count`].
 pub fn properties(ordinal: usize) -> Properties {
     let handle = handle(ordinal);
     // SAFETY: `handle` is a device of the initialised driver; both calls only read.
@@ -72,15 +80,33 @@ pub fn properties(ordinal: usize) -> Properties {
     };
     Properties {
         memory_free: memory_free(handle).unwrap_or(memory_total),
-        name: device::get_name(handle).unwrap_or_else(|_| "NVIDIA GPU".into()),
+        name: name(ordinal),
         memory_total,
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
     }
 }
 
-/// Bytes no process has taken. The driver answers inside a context only; this one is given back, so
-/// that a process which merely asks holds no device memory.
+/// Bytes no process has taken.
 fn memory_free(handle: sys::CUdevice) -> Option<u64> {
+    free_by_nvml(handle).or_else(|| free_in_context(handle))
+}
+
+/// NVML answers at once and needs no context. `None` where it is missing, or is of a driver before 510.
+fn free_by_nvml(handle: sys::CUdevice) -> Option<u64> {
+    static NVML: OnceLock<Option<Nvml>> = OnceLock::new();
+    // The name that comes with the driver; the one without a version is for compilers.
+    let nvml = NVML.get_or_init(|| Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().ok());
+    let id = hex(&device::get_uuid(handle).ok()?.bytes.map(|byte| byte as u8));
+    let id = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
+    // CUDA's number of a device is not NVML's: the user may have hidden some. A part of a GPU has a name of its own.
+    let mut names = ["GPU", "MIG"].into_iter().map(|kind| format!("{kind}-{id}"));
+    let device = names.find_map(|name| nvml.as_ref()?.device_by_uuid(name).ok())?;
+    device.memory_info().ok().map(|memory| memory.free)
+}
+
+/// The driver answers inside a context only, which takes half a second on an H200; this one is given back, so that a process
+/// which merely asks holds no device memory.
+fn free_in_context(handle: sys::CUdevice) -> Option<u64> {
     // SAFETY: `handle` is a device of the initialised driver; the context is popped before it is
     // released, and a context that others have retained outlives this.
     unsafe {

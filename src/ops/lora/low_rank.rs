@@ -72,12 +72,20 @@ impl LowRanks {
         self.places.len()
     }
 
-    /// Columns of a layer in the wide matrix beside `of`, at most.
+    /// A layer's columns of x or y.
+    pub(super) fn columns_of(&self, of: Of, layer: usize) -> Range<usize> {
+        if of == Of::A { 0..self.inputs } else { self.places[layer].clone() }
+    }
+
+    /// Columns of the widest layer.
     pub(super) fn columns(&self, of: Of) -> usize {
-        match of {
-            Of::A => self.inputs,
-            Of::B => self.places.iter().map(ExactSizeIterator::len).max().unwrap_or(0),
-        }
+        (0..self.layers()).map(|layer| self.columns_of(of, layer).len()).max().unwrap_or(0)
+    }
+
+    /// Of a layer's A or B.
+    fn shape(&self, of: Of, layer: usize) -> [usize; 2] {
+        let columns = self.columns_of(of, layer).len();
+        if of == Of::A { [self.rank, columns] } else { [columns, self.rank] }
     }
 
     /// scale · x̃Aᵀ of the input x; or scale · gB of the layers' columns of g, the gradient of the result.
@@ -116,11 +124,8 @@ impl LowRanks {
         if self.suits_blas(of, &wide) {
             return self.gradient_by_blas(of, &wide, low, dtype);
         }
-        let shape = |place: &Range<usize>| match of {
-            Of::A => [self.rank, self.inputs],
-            Of::B => [place.len(), self.rank],
-        };
-        let gradients: Vec<_> = self.places.iter().map(|place| empty(&wide, shape(place), dtype)).collect();
+        let gradient = |layer| empty(&wide, self.shape(of, layer), dtype);
+        let gradients: Vec<_> = (0..self.layers()).map(gradient).collect();
         let width = self.width(of, &wide, &[]);
         let grid = [self.columns(of).div_ceil(GROUPS * width), self.layers()];
         self.launch(4, of, [&wide, low], &gradients, &gradients[0], grid);
@@ -138,11 +143,11 @@ impl LowRanks {
         let aligned = |tensor: &CubeTensor| {
             tensor.handle.offset_start.unwrap_or(0).is_multiple_of(4 * tensor.dtype.size() as u64)
         };
-        let columns = match of {
-            Of::A => four(self.inputs),
-            Of::B => self.places.iter().all(|place| four(place.start) && four(place.end)),
-        };
-        let fits = columns && four(wide.meta.strides()[0]) && aligned(wide) && read.iter().all(aligned);
+        let mut columns = (0..self.layers()).map(|layer| self.columns_of(of, layer));
+        let fits = columns.all(|columns| four(columns.start) && four(columns.end))
+            && four(wide.meta.strides()[0])
+            && aligned(wide)
+            && read.iter().all(aligned);
         if fits { 4 } else { 1 }
     }
 
@@ -170,14 +175,14 @@ impl LowRanks {
             "low-rank: low"
         );
         assert!(low.is_contiguous() && matrices.len() == self.layers(), "low-rank: a matrix of each layer");
-        for (matrix, place) in matrices.iter().zip(&self.places) {
-            let expected = if of == Of::A { [self.rank, self.inputs] } else { [place.len(), self.rank] };
+        for (layer, matrix) in matrices.iter().enumerate() {
+            let (place, shape) = (self.columns_of(of, layer), self.shape(of, layer));
             assert!(
-                sizes(matrix, "low-rank: A or B") == expected && matrix.is_contiguous(),
+                sizes(matrix, "low-rank: A or B") == shape && matrix.is_contiguous(),
                 "low-rank: the shape of A or B"
             );
             assert!(is_gradient || matrix.dtype == dtype, "low-rank: the type of A or B");
-            assert!(place.end <= columns || of == Of::A, "low-rank: {place:?} of {columns} columns");
+            assert!(place.end <= columns, "low-rank: {place:?} of {columns} columns");
             // Ranks are read 16 bytes at a time.
             assert!(matrix.handle.offset_start.unwrap_or(0).is_multiple_of(16), "low-rank: aligned matrices");
         }
@@ -186,14 +191,10 @@ impl LowRanks {
         let function = self.functions(wide, matrices[0].dtype, width)[kernel + of as usize];
         let pointers = [Some(wide), Some(low), matrices.first(), matrices.get(1), matrices.get(2)]
             .map(|tensor| tensor.map(Pointer::whole));
-        let places = |number: fn(&Range<usize>) -> usize| {
-            (0..MOST_LAYERS).map(move |layer| match (of, self.places.get(layer)) {
-                (Of::A, _) => number(&(0..self.inputs)),
-                (Of::B, place) => place.map_or(0, number),
-            })
-        };
+        let place = |layer| if layer < self.layers() { self.columns_of(of, layer) } else { 0..0 };
+        let places = |number: fn(Range<usize>) -> usize| (0..MOST_LAYERS).map(place).map(number);
         let counts = [tokens, wide.meta.strides()[0]].into_iter();
-        let counts = counts.chain(places(|place| place.start)).chain(places(ExactSizeIterator::len));
+        let counts = counts.chain(places(|place| place.start)).chain(places(|place| place.len()));
         let counts = counts.map(|count| i32::try_from(count).expect("fewer than 2^31"));
         let masks = self.masks.clone().unwrap_or(Masks { keys: Vec::new(), threshold: 0, kept: 1.0 });
         let keys = (0..MOST_LAYERS).flat_map(|layer| masks.keys.get(layer).copied().unwrap_or_default());

@@ -78,11 +78,6 @@ impl LowRanks {
         (0..self.places.len()).map(gradient).collect()
     }
 
-    /// A layer's columns of x or y.
-    fn columns_of(&self, of: Of, layer: usize) -> Range<usize> {
-        if of == Of::A { 0..self.inputs } else { self.places[layer].clone() }
-    }
-
     /// A layer's columns of `low`.
     fn ranks_of(&self, layer: usize) -> Range<usize> {
         layer * self.rank..(layer + 1) * self.rank

@@ -22,7 +22,7 @@ use crate::ops::{narrow, wide};
 use crate::optim::adamw::cuda::{AdamWStep, Moments as Stored, TOGETHER};
 
 section! {
-    /// AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.
+    /// AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`; adamw8bit keeps its moments in 8 bits, adamw_bf16 in bf16.
     ///
     /// ```text
     /// p ← p (1 − lr · weight_decay)

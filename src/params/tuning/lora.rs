@@ -28,7 +28,7 @@ use crate::params::split::Side;
 pub use targets::{Targets, patterns};
 
 section! {
-    /// Low-rank matrices added to frozen linear layers: y = xW + s · (xAᵀ)Bᵀ with trained A and B.
+    /// Low-rank matrices added to frozen linear layers: y = xW + s · (xAᵀ)Bᵀ with trained A and B; qlora keeps W in 4 bits.
     pub struct Lora: Section::of("tuning", "method", &["lora", "qlora"]), Default => {
         /// Rows of A and columns of B; at most the inputs and the outputs of each layer.
         pub rank: usize = Key::method(COUNT).default(Whole(8)),

@@ -1,48 +1,65 @@
 //! [`compile_and_load`]: a kernel that does nothing, on the way that CubeCL's kernels go.
 
 use std::ffi::CString;
+use std::fs;
 
 use cudarc::driver::result::module;
 use cudarc::driver::sys::CUresult;
 
-use super::super::program::{Image, compile};
-use super::{Lack, Library, Nvrtc, headers, nvrtc};
+use super::super::compiled::name;
+use super::super::program::{Image, Source, compile};
+use super::{HEADERS, Lack, Library, Nvrtc, headers, nvrtc};
+use crate::common::cache;
 use crate::device::cuda::driver;
 
 const KERNEL: &str =
     "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nextern \"C\" __global__ void trial() {}\n";
 
-/// Compiles a kernel for the device and loads it. The device's context is current, and
-/// [`require`](super::require) has passed.
+/// Compiles a kernel for the device and loads it, unless a process did before, with the same driver, compiler and headers: it
+/// takes some tenths of a second. The device's context is current, and [`require`](super::require) has passed.
 ///
 /// # Errors
 /// What the compiler or the driver says, which CubeCL would say for every kernel.
 pub fn compile_and_load(ordinal: usize) -> Result<(), Lack> {
-    let (supported, capability) = (driver::supported(), driver::architecture(ordinal));
+    let capability = driver::architecture(ordinal);
     let generation = if capability.major >= 9 { "a" } else { "" };
-    let folder = headers().unwrap_or_default();
+    let include = headers().unwrap_or_default();
     let options = [
         format!("--gpu-architecture=sm_{}{generation}", capability.number()),
-        format!("--include-path={}", folder.display()),
-        format!("--include-path={}", folder.join("cccl").display()),
+        format!("--include-path={}", include.display()),
+        format!("--include-path={}", include.join("cccl").display()),
     ];
-    let remedy = || nvrtc::install(supported, capability);
-    let ptx =
-        compile("a trial", KERNEL, &options, Image::Ptx).map_err(|what| Lack { what, remedy: remedy() })?;
+    let version = Library::Nvrtc.loaded().and_then(Nvrtc::in_library).map(|nvrtc| nvrtc.version);
+    let version = version.unwrap_or_default();
+    // Headers of another version under the same path are others.
+    let written = HEADERS.map(|header| fs::metadata(include.join(header)).and_then(|of| of.modified()).ok());
+    let tried = [options.as_slice(), &[format!("{} {written:?}", driver::version())]].concat();
+    let source = Source { name: "trial", text: KERNEL, macros: Vec::new(), generation_only: false };
+    let (folder, passed) = (cache::folder("kernels"), name(&source, &tried, version.into()));
+    if folder.as_ref().is_some_and(|folder| folder.join(&passed).exists()) {
+        return Ok(());
+    }
+    load(&options, version)
+        .map_err(|what| Lack { what, remedy: nvrtc::install(driver::supported(), capability) })?;
+    if let Some(folder) = folder {
+        cache::keep(&folder, &passed, b"passed");
+    }
+    Ok(())
+}
+
+/// # Errors
+/// What the compiler, NVRTC of this version, or the driver says.
+fn load(options: &[String], (major, minor): (i32, i32)) -> Result<(), String> {
+    let ptx = compile("a trial", KERNEL, options, Image::Ptx)?;
     let ptx = CString::new(ptx.split(|byte| *byte == 0).next().unwrap_or_default()).expect("cut at the zero");
     // SAFETY: PTX ends with a zero; the driver copies it. Nobody uses the module.
     let loaded = unsafe { module::load_data(ptx.as_ptr().cast()).and_then(|module| module::unload(module)) };
     loaded.map_err(|error| {
-        let version = Library::Nvrtc.loaded().and_then(Nvrtc::in_library).map(|nvrtc| nvrtc.version);
-        let (major, minor) = version.unwrap_or_default();
         let why = match error.0 {
             CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => "it is older than NVRTC".to_string(),
             _ => error.to_string(),
         };
-        let (own, part) = supported;
-        let what = format!(
-            "the driver of CUDA {own}.{part} does not load what NVRTC {major}.{minor} compiles ({why})"
-        );
-        Lack { what, remedy: remedy() }
+        let (own, part) = driver::supported();
+        format!("the driver of CUDA {own}.{part} does not load what NVRTC {major}.{minor} compiles ({why})")
     })
 }
