@@ -68,14 +68,18 @@ impl Advice {
         bests.sorted_by_key(place).collect()
     }
 
-    /// The best plans of all groups, apart from groups that gain nothing over what changes less.
+    /// The best plans of all groups, apart from those that gain neither time nor memory, of the device or of the host, over what
+    /// changes less.
     pub fn groups(&self) -> impl Iterator<Item = &Plan> {
         let mut listed: Vec<&Plan> = Vec::new();
         for fidelity in Fidelity::VARIANTS {
             let gains = |plan: &&Plan| {
                 let faster =
                     |other: &&Plan| plan.seconds().zip(other.seconds()).is_none_or(|(a, b)| a * NEAR < b);
-                let smaller = |other: &&Plan| (plan.memory() as f64) < STEP * other.memory() as f64;
+                let less = |own: u64, other: u64| (own as f64) < STEP * other as f64;
+                let smaller = |other: &&Plan| {
+                    less(plan.memory(), other.memory()) || less(plan.host_memory(), other.host_memory())
+                };
                 listed.iter().all(|other| other.fidelity == *fidelity || faster(other) || smaller(other))
             };
             let bests: Vec<&Plan> = self.bests(*fidelity).into_iter().filter(gains).collect();
