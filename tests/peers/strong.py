@@ -154,6 +154,10 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--table", nargs="+", metavar="RAW.jsonl")
     options = parser.parse_args()
+    if options.setups and not options.recipe:
+        known = {word for group in options.only.split(",") for line in GROUPS[group][2] for word in line.split()}
+        if set(options.setups) - known:
+            parser.error(f"no set-ups {sorted(set(options.setups) - known)} in {options.only}, but {sorted(known)}")
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     if options.table:
