@@ -14,6 +14,8 @@ use crate::recipe::keys::{self, is_repetition, is_size};
 const ROWS: usize = 12;
 /// What stands behind a rate that is that of the host.
 const WAITS: &str = "*";
+/// What stands behind a method whose learning rate is the lowest or the highest of those tried.
+const AT_EDGE: &str = "†";
 
 /// The methods of the table: at the compared size those that the answer names and the first of the others, in the recipe's order;
 /// each size where no methods are compared; the rungs of a ladder.
@@ -51,7 +53,8 @@ pub fn table(comparison: &Comparison, groups: &[Group]) -> Option<Table> {
     };
     let sizes = several_sizes(groups);
     let size = column("size", &|group| Some(comparison.problem_label(group.problem)));
-    let method = column("method", &|group| Some(comparison.methods[group.method].clone()));
+    let edge = |group: &Group| if is_at_edge(comparison, group) { AT_EDGE } else { "" };
+    let method = column("method", &|group| Some(comparison.methods[group.method].clone() + edge(group)));
     let names = [(sizes, size), (comparison.methods.len() > 1 || !sizes, method)];
     let names = names.into_iter().filter_map(|(varies, column)| varies.then_some(column)).collect_vec();
     let texts = names.len();
@@ -111,6 +114,10 @@ fn numbers(comparison: &Comparison, column: &MakeColumn<'_>, ratios: &[Option<Ra
     out.push(column("right before", &|group| share(answered(group)?.before?)));
     out.push(column("right answers", &|group| share(answered(group)?.after)));
     out
+}
+
+fn is_at_edge(comparison: &Comparison, group: &Group) -> bool {
+    comparison.tried.at_edge.contains(&group.method)
 }
 
 fn several_sizes(groups: &[Group]) -> bool {
@@ -173,13 +180,17 @@ fn caption(comparison: &Comparison, groups: &[Group], ratios: &[Option<Ratio>]) 
     let mut lines = groups.iter().flat_map(|group| &group.lines).map(|&line| &comparison.lines[line]);
     let waits = lines.any(limits::waits_for_host).then(|| format!("{WAITS}: the device waits for its host"));
     let (chosen, all) = (comparison.chosen().len(), comparison.groups().len());
+    let edge = groups.iter().any(|group| is_at_edge(comparison, group));
+    let edge = edge.then(|| {
+        format!("{AT_EDGE}: its learning rate is the lowest or the highest that was tried, so a better one may lie beyond")
+    });
     let more = (chosen > groups.len()).then(|| counted(chosen - groups.len(), "more method"));
     let tried =
         (all > chosen).then(|| counted(all - chosen, "learning rate") + " with higher held-out losses");
     let more = more.into_iter().chain(tried).join(" and ");
     let more = (!more.is_empty()).then(|| format!("In the appendix: {more}"));
     let sizes = comparison.size_note().map(|note| sentence(&note));
-    let parts = [at, sizes, ratio, Some(interval.into()), waits, more];
+    let parts = [at, sizes, ratio, Some(interval.into()), waits, edge, more];
     parts.iter().flatten().map(|part| format!("{part}.")).join(" ")
 }
 

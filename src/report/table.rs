@@ -12,6 +12,7 @@ use super::document::{Defined, Text};
 use super::frame::Frame;
 use super::labels;
 use super::prelude::*;
+use super::tried::Tried;
 use crate::recipe::{Recipe, keys};
 use crate::row::Record;
 
@@ -30,8 +31,8 @@ pub struct Comparison<'a> {
     pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
-    /// The methods that are learning rates which another one of the same kind beats.
-    pub tried: Vec<usize>,
+    /// The methods that another learning rate beats, and those whose rate is at an end of those tried.
+    pub tried: Tried,
     pub lines: Vec<Line<'a>>,
     /// [`columns::CELLS`] and the like, a row a line.
     pub frame: Frame,
@@ -116,7 +117,7 @@ impl<'a> Comparison<'a> {
     /// Those of them that are no learning rates which were tried alone.
     pub fn chosen(&self) -> Vec<Group> {
         let mut groups = self.groups();
-        groups.retain(|group| !self.tried.contains(&group.method));
+        groups.retain(|group| !self.tried.left_out.contains(&group.method));
         groups
     }
 

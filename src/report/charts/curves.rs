@@ -23,7 +23,7 @@ const BLOWN_UP: f64 = 1.5;
 pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
     let trains = |&i: &usize| {
         let line = &comparison.lines[i];
-        trained(line).is_some_and(changes) && !comparison.tried.contains(&line.method)
+        trained(line).is_some_and(changes) && !comparison.tried.left_out.contains(&line.method)
     };
     let all: Vec<usize> = (0..comparison.lines.len()).filter(trains).collect();
     let of_shape =

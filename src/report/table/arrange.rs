@@ -11,7 +11,7 @@ use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
 use crate::report::prelude::*;
-use crate::report::tried::tried;
+use crate::report::tried::Tried;
 use crate::report::{labels, offload, operators};
 use crate::row::Ceilings;
 use crate::row::ceilings;
@@ -52,7 +52,7 @@ impl<'a> Comparison<'a> {
         let baselines = nearest_baselines(&selected, &shape_of, &of_methods);
         let lines = lines(recipe, rows, settings, [shape_of, method_of], &baselines);
         let (frame, verified) = (Frame::of_cells(&lines), Vec::new());
-        let tried = tried(&lines, &sizes, &frame);
+        let tried = Tried::new(&lines, &sizes, &frame);
         Self { recipe, sizes, label_sizes, of_steps, shapes, methods, tried, lines, frame, verified }
     }
 }
