@@ -95,12 +95,13 @@ fn memory_free(handle: sys::CUdevice) -> Option<u64> {
 fn free_by_nvml(handle: sys::CUdevice) -> Option<u64> {
     static NVML: OnceLock<Option<Nvml>> = OnceLock::new();
     // The name that comes with the driver; the one without a version is for compilers.
-    let nvml = NVML.get_or_init(|| Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().ok());
+    let nvml =
+        NVML.get_or_init(|| Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().ok()).as_ref()?;
     let id = hex(&device::get_uuid(handle).ok()?.bytes.map(|byte| byte as u8));
     let id = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
     // CUDA's number of a device is not NVML's: the user may have hidden some. A part of a GPU has a name of its own.
     let mut names = ["GPU", "MIG"].into_iter().map(|kind| format!("{kind}-{id}"));
-    let device = names.find_map(|name| nvml.as_ref()?.device_by_uuid(name).ok())?;
+    let device = names.find_map(|name| nvml.device_by_uuid(name).ok())?;
     device.memory_info().ok().map(|memory| memory.free)
 }
 
