@@ -105,7 +105,7 @@ fn free_by_nvml(handle: sys::CUdevice) -> Option<u64> {
     device.memory_info().ok().map(|memory| memory.free)
 }
 
-/// The driver answers inside a context only, which takes half a second on an H200; this one is given back, so that a process
+/// The driver answers inside a context only, which takes a tenth of a second on an H200; this one is given back, so that a process
 /// which merely asks holds no device memory.
 fn free_in_context(handle: sys::CUdevice) -> Option<u64> {
     // SAFETY: `handle` is a device of the initialised driver; the context is popped before it is

@@ -15,8 +15,8 @@ use crate::device::cuda::driver;
 const KERNEL: &str =
     "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nextern \"C\" __global__ void trial() {}\n";
 
-/// Compiles a kernel for the device and loads it, unless a process did before, with the same driver, compiler and headers: it
-/// takes some tenths of a second. The device's context is current, and [`require`](super::require) has passed.
+/// Compiles a kernel for the device and loads it, unless a process did before with the same driver, compiler and headers: NVRTC
+/// takes 33 ms for it. The device's context is current, and [`require`](super::require) has passed.
 ///
 /// # Errors
 /// What the compiler or the driver says, which CubeCL would say for every kernel.
