@@ -6,10 +6,9 @@ use std::fs;
 use cudarc::driver::result::module;
 use cudarc::driver::sys::CUresult;
 
-use super::super::compiled::name;
+use super::super::compiled::Compiled;
 use super::super::program::{Image, Source, compile};
 use super::{HEADERS, Lack, Library, Nvrtc, headers, nvrtc};
-use crate::common::cache;
 use crate::device::cuda::driver;
 
 const KERNEL: &str =
@@ -29,37 +28,38 @@ pub fn compile_and_load(ordinal: usize) -> Result<(), Lack> {
         format!("--include-path={}", include.display()),
         format!("--include-path={}", include.join("cccl").display()),
     ];
-    let version = Library::Nvrtc.loaded().and_then(Nvrtc::in_library).map(|nvrtc| nvrtc.version);
-    let version = version.unwrap_or_default();
     // Headers of another version under the same path are others.
     let written = HEADERS.map(|header| fs::metadata(include.join(header)).and_then(|of| of.modified()).ok());
-    let tried = [options.as_slice(), &[format!("{} {written:?}", driver::version())]].concat();
+    let supported = driver::supported();
+    let place = format!("{supported:?} {} {written:?}", driver::version());
     let source = Source { name: "trial", text: KERNEL, macros: Vec::new(), generation_only: false };
-    let (folder, passed) = (cache::folder("kernels"), name(&source, &tried, version.into()));
-    if folder.as_ref().is_some_and(|folder| folder.join(&passed).exists()) {
+    let passed = Compiled::new(&source, &[options.as_slice(), &[place]].concat());
+    if passed.get().is_some() {
         return Ok(());
     }
-    load(&options, version)
-        .map_err(|what| Lack { what, remedy: nvrtc::install(driver::supported(), capability) })?;
-    if let Some(folder) = folder {
-        cache::keep(&folder, &passed, b"passed");
-    }
+    let ptx = load(&options).map_err(|what| Lack { what, remedy: nvrtc::install(supported, capability) })?;
+    passed.put(ptx.as_bytes());
     Ok(())
 }
 
+/// The kernel as PTX, which the driver has loaded.
+///
 /// # Errors
-/// What the compiler, NVRTC of this version, or the driver says.
-fn load(options: &[String], (major, minor): (i32, i32)) -> Result<(), String> {
+/// What the compiler or the driver says.
+fn load(options: &[String]) -> Result<CString, String> {
     let ptx = compile("a trial", KERNEL, options, Image::Ptx)?;
     let ptx = CString::new(ptx.split(|byte| *byte == 0).next().unwrap_or_default()).expect("cut at the zero");
     // SAFETY: PTX ends with a zero; the driver copies it. Nobody uses the module.
     let loaded = unsafe { module::load_data(ptx.as_ptr().cast()).and_then(|module| module::unload(module)) };
     loaded.map_err(|error| {
+        let version = Library::Nvrtc.loaded().and_then(Nvrtc::in_library).map(|nvrtc| nvrtc.version);
+        let (major, minor) = version.unwrap_or_default();
         let why = match error.0 {
             CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => "it is older than NVRTC".to_string(),
             _ => error.to_string(),
         };
         let (own, part) = driver::supported();
         format!("the driver of CUDA {own}.{part} does not load what NVRTC {major}.{minor} compiles ({why})")
-    })
+    })?;
+    Ok(ptx)
 }
