@@ -15,6 +15,7 @@ mod staging;
 mod store;
 mod target;
 mod timer;
+mod zeros;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -32,6 +33,7 @@ pub use staging::{Staging, integers};
 pub use store::{BlockStore, Buffers, Side, StoreSize};
 pub use target::Target;
 pub use timer::{Moment, Timer};
+pub use zeros::{is_cuda, zeros};
 
 use crate::common::{Compute, DeviceId};
 use crate::keys::Rule;

@@ -2,21 +2,18 @@
 //! tensors. All but [`on_cuda`], [`has_blas`] and [`outside`] are for tensors outside of autodiff's graph.
 
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, DispatchTensorKind, Flex};
+use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, Flex};
 use burn::tensor::{Int, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use burn_flex::FlexTensor;
 
-use crate::device::cuda;
 /// A tensor of the CUDA device, and the inverse.
 pub use crate::device::cuda::{buffer as cube, tensor as uncube};
+use crate::device::{cuda, is_cuda};
 
 /// Whether a tensor lives on a CUDA device.
 pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
-    match tensor.clone().into_dispatch().kind {
-        DispatchTensorKind::Autodiff(inner) => matches!(*inner, DispatchTensorKind::Cube(_)),
-        kind => matches!(kind, DispatchTensorKind::Cube(_)),
-    }
+    is_cuda(&tensor.device())
 }
 
 /// Whether cuBLASLt multiplies a tensor.

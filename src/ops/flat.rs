@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
 use super::narrow;
-use crate::device::cuda;
+use crate::device::{self, cuda};
 
 /// Tensors that begin at multiples of so many elements lie, on CUDA, at multiples of 16 bytes in every type: kernels load as
 /// much at once.
@@ -27,7 +27,7 @@ pub fn laid_out(
         assert!(*first >= end, "a tensor at {first} would lie over one that ends at {end}");
         end = first + tensor.dims()[0];
     }
-    let zeros = |count: usize| Tensor::<1>::zeros([count], (device, dtype));
+    let zeros = |count: usize| device::zeros([count], (device, dtype));
     match &*tensors {
         [] => return zeros(length),
         [(0, tensor)] if tensor.dims()[0] == length && tensor.dtype() == dtype => return tensors.remove(0).1,

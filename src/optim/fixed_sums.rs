@@ -9,6 +9,7 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Gradients, Tensor};
 
 use super::GradientSet;
+use crate::device;
 use crate::ops::backend::cube;
 use crate::ops::gate::{Gates, gates};
 use crate::ops::kernels::elementwise::Sums;
@@ -30,10 +31,8 @@ impl ModuleVisitor for Places {
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
         let value = parameter.val();
         if value.is_require_grad() {
-            let (shape, options) = (value.shape(), (&value.device().inner(), value.dtype()));
-            // From a vector: the backend would pad the rows of a matrix.
-            let sum = Tensor::<1>::zeros([shape.num_elements()], options).reshape(shape);
-            self.sums.insert(parameter.id, Tensor::<D>::into_dispatch(sum));
+            let sum = device::zeros(value.dims(), (&value.device(), value.dtype()));
+            self.sums.insert(parameter.id, sum.into_dispatch());
         }
     }
 }

@@ -30,6 +30,7 @@ pub use sgd::Sgd;
 pub use step_size::StepSize;
 
 use crate::common::DeviceId;
+use crate::device;
 use crate::keys::key::DefaultValue::Word;
 use crate::keys::section::{kinds, section};
 use crate::keys::values::Values;
@@ -264,7 +265,7 @@ impl Optimizer {
 
 /// Moments before the first step, in fp32 for every type of parameter.
 fn zeros(elements: usize, device: &Device) -> Tensor<1> {
-    Tensor::zeros([elements], (device, DType::F32))
+    device::zeros([elements], (device, DType::F32))
 }
 
 /// Bytes of a parameter's copy in fp32, where it is stored in fewer bits.

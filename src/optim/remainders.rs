@@ -11,6 +11,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::{Kept, Pending, Rule, State, StepSize, Visit};
+use crate::device;
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cost::Tensors;
 use crate::ops::wide;
@@ -50,7 +51,7 @@ impl Rule for Remainders {
 
     fn state(&self, shape: &[usize], device: &Device) -> Box<dyn State> {
         let elements: usize = shape.iter().product();
-        let low = Some(Tensor::zeros([elements], (device, DType::BF16)));
+        let low = Some(device::zeros([elements], (device, DType::BF16)));
         Box::new(Split { rule: self.0.state(shape, device), low })
     }
 }

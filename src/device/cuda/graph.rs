@@ -197,7 +197,7 @@ impl Graph {
     }
 }
 
-/// Writes zeros over contiguous tensors that a graph adds to, of one device.
+/// Writes zeros over contiguous tensors of one device.
 ///
 /// # Panics
 /// When they are others.
@@ -205,7 +205,7 @@ pub fn write_zeros(tensors: Vec<Tensor<1>>) {
     let tensors: Vec<_> = tensors.into_iter().map(buffer).collect();
     let Some(gpu) = tensors.first().map(|tensor| Gpu::of(tensor).expect("a CUDA tensor")) else { return };
     let whole = |tensor: &CubeTensor| {
-        assert!(tensor.is_contiguous(), "a sum without gaps, not {:?}", tensor.meta);
+        assert!(tensor.is_contiguous(), "a tensor without gaps, not {:?}", tensor.meta);
         (Pointer::whole(tensor), tensor.meta.num_elements() * tensor.dtype.size())
     };
     let places: Vec<_> = tensors.iter().map(whole).collect();
@@ -214,7 +214,7 @@ pub fn write_zeros(tensors: Vec<Tensor<1>>) {
             let at = buffers.locate(place.buffer)?;
             // SAFETY: the tensor has so many bytes, and stays in place until this is in the stream.
             unsafe { memset_d8_async(at.pointer, 0, bytes, stream) }
-                .map_err(|e| format!("a sum cannot be set to zero: {e}"))?;
+                .map_err(|e| format!("a tensor cannot be set to zero: {e}"))?;
         }
         Ok(())
     });

@@ -111,7 +111,7 @@ impl Gpu {
         require_capability().unwrap_or_else(|reason| refuse(reason));
         // `subscribe` keeps the answer, and each stream asks for it again.
         let _ = stream::subscribe();
-        let context = driver::Context::retain(ordinal)
+        let context = libraries::warm_compiler(|| driver::Context::retain(ordinal))
             .unwrap_or_else(|e| panic!("cuda:{ordinal} cannot be opened: {e}"));
         context.bind();
         // What CubeCL could not compile would end its own thread.

@@ -6,6 +6,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::softmax::{Rows, masked_softmax, masked_softmax_backward};
 use super::{Columns, Heads, Mask, Places, Scores};
+use crate::device;
 use crate::ops::dense::Arithmetic;
 use crate::ops::product::{plain, product, product_into, transpose};
 
@@ -137,7 +138,7 @@ pub fn attend_backward(split: Split, g: Tensor<3>, mask: &Mask, arithmetic: Arit
     let windowed = split.heads.scores.within(split.heads.sequence).window.is_some();
     let fp32 = || {
         let (dims, options) = (split.k.dims(), (&split.k.device(), DType::F32));
-        if windowed { Tensor::<3>::zeros(dims, options) } else { Tensor::empty(dims, options) }
+        if windowed { device::zeros(dims, options) } else { Tensor::empty(dims, options) }
     };
     let (mut dk, mut dv) = (fp32(), fp32());
     for (i, block) in split.blocks().rev().enumerate() {

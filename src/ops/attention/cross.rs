@@ -15,6 +15,7 @@ use burn::tensor::{Bool, DType, Int, Tensor, activation};
 use super::blocks::block;
 use super::relative::RelativeBias;
 use super::{Heads, Way};
+use crate::device;
 use crate::ops::dense::Arithmetic;
 use crate::ops::function::custom;
 use crate::ops::name::OperatorName;
@@ -225,7 +226,7 @@ impl Blocks {
         let Heads { batch, kv_heads, .. } = self.cross.heads;
         let g = self.cross.heads.split(narrow(g, dtype), 0, None);
         let mut dq = self.q.empty_like();
-        let fp32 = || Tensor::<3>::zeros(self.k.dims(), (&self.k.device(), DType::F32));
+        let fp32 = || device::zeros(self.k.dims(), (&self.k.device(), DType::F32));
         let (mut dk, mut dv, mut of_table) = (fp32(), fp32(), None);
         let all = 0..self.cross.keys;
         for queries in self.blocks() {

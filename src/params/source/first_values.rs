@@ -18,7 +18,11 @@ pub(super) fn random<const D: usize>(
     (device, dtype): (&Device, DType),
 ) -> Tensor<D> {
     let spread = match init {
-        Init::Constant(value) => return Tensor::full(shape, value, (device, dtype)),
+        Init::Constant(0.0) => return device::zeros(shape, (device, dtype)),
+        // Copied: on CUDA each width and type would have its own kernel to compile.
+        Init::Constant(value) => {
+            return Tensor::from_data(TensorData::full_dtype(shape, value, dtype), (device, dtype));
+        }
         Init::Normal(deviation) => Distribution::Normal(0.0, deviation),
         Init::Uniform(bound) => Distribution::Uniform(-bound, bound),
         Init::RowLengths => unreachable!("computed by the adapter"),

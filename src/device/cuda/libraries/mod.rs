@@ -23,7 +23,7 @@ use super::driver;
 pub use arrange::arrange;
 use nvrtc::Nvrtc;
 pub use report::table;
-pub use trial::compile_and_load;
+pub use trial::{compile_and_load, warm_compiler};
 
 /// A library that is loaded when it is first called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

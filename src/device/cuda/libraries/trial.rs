@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::thread;
 
 use cudarc::driver::result::module;
 use cudarc::driver::sys::CUresult;
@@ -13,6 +14,16 @@ use crate::device::cuda::driver;
 
 const KERNEL: &str =
     "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nextern \"C\" __global__ void trial() {}\n";
+
+/// Does `other` while NVRTC compiles an empty program: its first takes 65 ms longer than those behind it.
+pub fn warm_compiler<T>(other: impl FnOnce() -> T) -> T {
+    const EMPTY: &str = "extern \"C\" __global__ void empty() {}\n";
+    thread::scope(|scope| {
+        // Where it fails, the kernels behind it say why.
+        scope.spawn(|| compile("an empty program", EMPTY, &[], Image::Ptx));
+        other()
+    })
+}
 
 /// Compiles a kernel for the device and loads it, unless a process did before with the same driver, compiler and headers: NVRTC
 /// takes 33 ms for it. The device's context is current, and [`require`](super::require) has passed.

@@ -8,6 +8,7 @@ use burn::tensor::{DType, Device, Tensor};
 use cpu_kernels::moments::Draws;
 use serde::{Deserialize, Serialize};
 
+use crate::device;
 use crate::keys::Section;
 use crate::measure::alloc::Room;
 use crate::ops::backend::{flex, on_cuda, unflex};
@@ -157,7 +158,7 @@ impl Compact {
     fn new(rule: &AdamW, bits: Bits, elements: usize, device: &Device) -> Self {
         let moment = || match bits {
             Bits::Eight => zeros(coded_length(elements), device),
-            Bits::Sixteen => Tensor::zeros([elements], (device, DType::BF16)),
+            Bits::Sixteen => device::zeros([elements], (device, DType::BF16)),
         };
         Self { rule: rule.clone(), bits, moments: Some([moment(), moment()]), number: 0, steps: 0 }
     }
