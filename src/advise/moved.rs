@@ -54,9 +54,11 @@ fn bus(rates: &Rates) -> [f64; 3] {
         .map(|rate| rate.or(ceilings.copy.map(|copy| copy / 2.0)).unwrap_or(f64::INFINITY))
 }
 
-/// Share of the host's rate of updates at which it updates moments in 8 bits, for which finding their codes takes longer than
-/// memory: 0.88 s for 1.6 and 3.5 to 3.8 s for 7.6 billion parameters on 16 cores.
-const EIGHT_BITS: f64 = 0.19;
+/// Bytes per second that a thread of the host updates where moments have few bits, whose codes or rounding take longer than
+/// memory: in 8 bits 0.88 s for 1.6 and 3.5 to 3.8 s for 7.6 billion parameters on 14 threads; in 16 bits 1.56 times as many, as
+/// on an AMD EPYC.
+const EIGHT_BITS: f64 = 2.4e9;
+const SIXTEEN_BITS: f64 = 3.7e9;
 
 /// Seconds of an update that come after backward, apart from the device's work: of one on the host, or of the copies of blocks
 /// that move to one on the device.
@@ -79,7 +81,8 @@ pub(super) fn exposed_update(load: &Load, rates: &Rates, backward: f64) -> f64 {
     // Master, and state, are read and written; a gradient is read, and a weight written.
     let state = operators.state_bytes(workload) as f64;
     let computed = match cell.train.optimizer {
-        OptimizerConfig::AdamW8bit(_) => EIGHT_BITS * rates.host_update,
+        OptimizerConfig::AdamW8bit(_) => rates.host_update.min(EIGHT_BITS * rates.host_threads),
+        OptimizerConfig::AdamWBf16(_) => rates.host_update.min(SIXTEEN_BITS * rates.host_threads),
         _ => rates.host_update,
     };
     let rate = if cell.offload.optimizer_state.is_memory() { computed } else { DISK.min(computed) };

@@ -7,6 +7,8 @@ use crate::optim::host;
 
 /// The card whose rates are assumed.
 const MEASURED: &str = "H200";
+/// Threads that update beside a GeForce card: of eight cores all but two.
+const DESKTOP_THREADS: f64 = 6.0;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
@@ -14,6 +16,8 @@ pub struct Rates {
     pub ceilings: Ceilings,
     /// Bytes per second that an update on the host reads and writes.
     pub host_update: f64,
+    /// Threads of the host that update.
+    pub host_threads: f64,
     /// Seconds of the host from one kernel of a step to the next, autodiff included.
     pub launch: f64,
 }
@@ -41,12 +45,13 @@ impl Rates {
     /// With the rate of updates on this machine's host.
     #[must_use]
     pub fn with_updates(self) -> Self {
-        Self { host_update: host::rate_of_updates(), ..self }
+        let host_threads = host::updating_threads() as f64;
+        Self { host_update: host::rate_of_updates(), host_threads, ..self }
     }
 
     /// Of a GPU as an H200 with its host: launches by the steps in `results/inference`, `qlora_7b` and `strong` that wait for
-    /// them, 20 to 28 µs; updates on the host by those of GPT-J-6B, 166 to 192 GB/s; ceilings as rows have them. Of a CPU as two
-    /// cores of an AMD EPYC.
+    /// them, 20 to 28 µs; updates on the host by those in `results/my_card` and `qwen3`, 110 to 135 GB/s on 16 cores; ceilings as
+    /// rows have them. Of a CPU as two cores of an AMD EPYC.
     pub fn assumed(device: DeviceId) -> Self {
         match device {
             DeviceId::Cpu => Self {
@@ -58,6 +63,7 @@ impl Rates {
                     ..Ceilings::default()
                 },
                 host_update: 35e9,
+                host_threads: 1.0,
                 launch: 4e-6,
             },
             DeviceId::Cuda(_) => Self {
@@ -72,15 +78,16 @@ impl Rates {
                     both_ways: Some(50e9),
                     launch: None,
                 },
-                host_update: 170e9,
+                host_update: 120e9,
+                host_threads: 14.0,
                 launch: 23e-6,
             },
         }
     }
 
     /// Of a part of a card: its products as people measured them on such cards or on others of its kind; of memory and bus the
-    /// share of the data sheet's figure that an H200 reaches, and its host, whose updates are those of two cores beside a GeForce
-    /// card.
+    /// share of the data sheet's figure that an H200 reaches, and its host; beside a GeForce card a desktop's, whose memory is as fast
+    /// as that of two cores of a server.
     pub fn of_card(card: &Card, part: Slice) -> Self {
         let gpu = Self::assumed(DeviceId::Cuda(0));
         let own = Card::named(MEASURED).expect("in the table");
@@ -98,11 +105,11 @@ impl Rates {
             both_ways: bus(gpu.ceilings.both_ways),
             launch: None,
         };
-        let host_update = match card.halves_sums() {
-            true => Self::assumed(DeviceId::Cpu).host_update,
-            false => gpu.host_update,
+        let (host_update, host_threads) = match card.halves_sums() {
+            true => (Self::assumed(DeviceId::Cpu).host_update, DESKTOP_THREADS),
+            false => (gpu.host_update, gpu.host_threads),
         };
-        Self { ceilings, host_update, ..gpu }
+        Self { ceilings, host_update, host_threads, ..gpu }
     }
 
     /// Measured on this machine within seconds, in this process, or of a card by its data sheet; `None` for a device that is

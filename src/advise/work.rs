@@ -32,7 +32,7 @@ impl StepWork {
             Ceilings { matmul_fp32: wide, matmul_tf32: wide, matmul_bf16: one, matmul_fp16: one, ..nothing };
         let memory = Ceilings { copy: one, ..nothing };
         let time = |ceilings: Ceilings, launch: f64| {
-            let rates = Rates { ceilings, host_update: f64::INFINITY, launch };
+            let rates = Rates { ceilings, host_update: f64::INFINITY, host_threads: f64::INFINITY, launch };
             digits(StepTime::new(load, &rates).total())
         };
         // Where every block has room to stay, moving none is simpler than a strategy for it.

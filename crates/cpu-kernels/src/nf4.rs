@@ -103,10 +103,11 @@ impl Packing {
         let chunks = packed[self.codes()].par_chunks_mut(CHUNK * BLOCK / 2);
         let chunks = chunks.zip(elements.par_chunks(CHUNK * BLOCK * size)).zip(largest.par_chunks_mut(CHUNK));
         chunks.for_each(|((codes, elements), largest)| {
-            let mut numbers = [0.0f32; CHUNK * BLOCK];
-            let numbers = &mut numbers[..elements.len() / size];
-            read(elements, numbers);
-            encode(numbers, codes, largest);
+            with_numbers(|numbers| {
+                let numbers = &mut numbers[..elements.len() / size];
+                read(elements, numbers);
+                encode(numbers, codes, largest);
+            });
         });
         // Summed in fp64 and rounded once.
         let mean = largest.iter().map(|x| f64::from(*x)).sum::<f64>() / largest.len().max(1) as f64;
@@ -136,9 +137,7 @@ impl Packing {
         let (inner, outer) = (&packed[self.inner()], &packed[self.outer()]);
         let mean = float(&packed[self.mean()]);
         let chunks = packed[self.codes()].par_chunks(CHUNK * BLOCK / 2);
-        chunks.zip(out.par_chunks_mut(CHUNK * BLOCK * size)).enumerate().for_each(|(chunk, (codes, out))| {
-            let mut numbers = [0.0f32; CHUNK * BLOCK];
-            let first = chunk * CHUNK;
+        let decode = |first: usize, codes: &[u8], numbers: &mut [f32]| {
             let blocks = numbers.chunks_mut(BLOCK).zip(codes.chunks(BLOCK / 2)).enumerate();
             for (i, (numbers, codes)) in blocks {
                 let block = first + i;
@@ -150,9 +149,21 @@ impl Packing {
                     two[1] = values[usize::from(codes & 15)];
                 }
             }
-            write(&numbers[..out.len() / size], out);
+        };
+        chunks.zip(out.par_chunks_mut(CHUNK * BLOCK * size)).enumerate().for_each(|(chunk, (codes, out))| {
+            with_numbers(|numbers| {
+                decode(chunk * CHUNK, codes, numbers);
+                write(&numbers[..out.len() / size], out);
+            });
         });
     }
+}
+
+/// Lends memory for a chunk's numbers. Never inlined: these 32 KiB would be in each frame of rayon's recursion, and a thread
+/// that waits for a part runs other parts on top of it.
+#[inline(never)]
+fn with_numbers(run: impl FnOnce(&mut [f32])) {
+    run(&mut [0.0; CHUNK * BLOCK]);
 }
 
 vectorised! {

@@ -14,7 +14,7 @@ use burn::tensor::Tensor;
 
 pub use crate::optim::adamw::host::{AdamWOnHost, rate_of_updates};
 pub use state::{HostParameters, HostRule, HostState, HostStep, Work};
-pub use worker::{Pending, Worker};
+pub use worker::{Pending, Worker, updating_threads};
 
 use super::GradientSet;
 use crate::common::DeviceId;

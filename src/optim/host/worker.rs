@@ -49,16 +49,19 @@ type Answer = Result<Box<dyn HostMemory>, String>;
 /// A buffer that is at work.
 pub struct Pending(Receiver<Answer>);
 
+/// Threads that update: those of the process, of which several ranks have each their share, but the free ones.
+pub fn updating_threads() -> usize {
+    rayon::current_num_threads().saturating_sub(FREE_THREADS).max(1)
+}
+
 impl Worker {
     /// # Panics
     /// When the system has no threads to give.
     pub fn new(rule: HostRule, room: Room) -> Self {
         let (queue, jobs) = channel::<Message>();
         let busy = Arc::new(AtomicU64::new(0));
-        // Those of the process: of several ranks each has its share of the cores.
-        let threads = rayon::current_num_threads();
         let pool = ThreadPoolBuilder::new()
-            .num_threads(threads.saturating_sub(FREE_THREADS).max(1))
+            .num_threads(updating_threads())
             .thread_name(|i| format!("optimizer-{i}"))
             .build()
             .expect("the system has threads");

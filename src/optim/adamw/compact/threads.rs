@@ -79,6 +79,10 @@ impl Chunk<'_> {
     }
 
     /// Updates fp32 parameters by fp32 gradients.
+    ///
+    /// Never inlined: its 64 KiB would be in each frame of rayon's recursion, and a thread that waits for a part runs other parts
+    /// on top of it, so that 2 MiB of stack are not enough.
+    #[inline(never)]
     fn run(self, update: impl FnOnce(&[f32], &mut [f32])) {
         let (mut g_wide, mut p_wide) = ([0.0f32; CHUNK], [0.0f32; CHUNK]);
         let elements = self.elements();
