@@ -90,8 +90,11 @@ fn perplexity(comparison: &Comparison, groups: &[&Group]) -> Option<String> {
         .find(|group| comparison.is_base(group) && evaluated.iter().any(|of| of.lines == group.lines));
     // What is lower than the baseline by chance is no better.
     let least = base.copied().filter(|base| !is_lower(comparison, first, base)).unwrap_or(first);
-    let seeds = evaluated.iter().map(|group| group.lines.len()).max()?;
-    let seeds = if seeds > 1 { format!(" (medians of {seeds} seeds)") } else { " (1 seed)".into() };
+    let ended = |group: &&Group| {
+        group.lines.iter().filter(|line| comparison.frame.get("eval_loss", **line).is_some()).count()
+    };
+    let seeds = medians_of(evaluated.iter().map(ended)).unwrap_or_else(|| "1 seed".into());
+    let seeds = format!(" ({seeds})");
     if evaluated.len() == 1 {
         let first = least.lines.iter().find_map(|&i| comparison.lines[i].measured()?.evaluations.first());
         let before = first.filter(|of| of.step == 0).map(|of| Unit::Perplexity.write(of.perplexity()));
@@ -115,6 +118,16 @@ fn perplexity(comparison: &Comparison, groups: &[&Group]) -> Option<String> {
         name(least),
         others.collect::<String>()
     ))
+}
+
+/// Of how many seeds the methods' values are the medians, where one has several.
+pub(super) fn medians_of(seeds: impl Iterator<Item = usize>) -> Option<String> {
+    let (least, most) = seeds.minmax().into_option()?;
+    match most {
+        ..=1 => None,
+        _ if least == most => Some(format!("medians of {most} seeds")),
+        _ => Some(format!("medians of {least} to {most} seeds")),
+    }
 }
 
 /// Whether a group's held-out loss is lower than another's at each size, and so each seed, that both have.
@@ -190,4 +203,17 @@ fn equal_loss(comparison: &Comparison) -> Option<String> {
         losses.max()?,
         written(fastest)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_may_have_different_numbers_of_seeds() {
+        let of = |seeds: &[usize]| medians_of(seeds.iter().copied());
+        assert_eq!(of(&[1, 1]), None);
+        assert_eq!(of(&[3, 3]).unwrap(), "medians of 3 seeds");
+        assert_eq!(of(&[3, 1]).unwrap(), "medians of 1 to 3 seeds");
+    }
 }

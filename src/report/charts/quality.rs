@@ -2,6 +2,7 @@
 //! memory. Of several seeds the median.
 
 use super::super::learning::{Learned, is_evaluated, trained};
+use super::super::outcome::medians_of;
 use super::super::page;
 use super::prelude::*;
 use crate::common::text::significant;
@@ -58,8 +59,8 @@ pub fn quality(comparison: &Comparison) -> Result<Vec<Chart>> {
             let place = |of: &Learner| (of.memory / size, of.end().1);
             draw_ends(canvas, area, &learners, &place, over_memory.1)
         });
-    let seeds = learners.iter().map(|of| of.seeds).max().unwrap_or_default();
-    let of_seeds = if seeds > 1 { format!(", medians of {seeds} seeds") } else { String::new() };
+    let of_seeds =
+        medians_of(learners.iter().map(|of| of.seeds)).map_or(String::new(), |of| format!(", {of}"));
     let mut caption = format!(
         "Held-out loss over the seconds of training, without evaluation, and after the last step over peak memory{of_seeds}; \
          left and below is better."
