@@ -2,6 +2,8 @@
 
 use burn::tensor::Tensor;
 
+use crate::device;
+
 /// The keys and values of one layer, [batch, capacity, columns] each. The first `tokens` of each sequence are filled.
 #[derive(Clone, Debug)]
 struct Kept {
@@ -52,11 +54,7 @@ impl LayerCache<'_> {
         let Self { kept, batch, capacity } = self;
         let [rows, columns] = k.dims();
         let new = rows / batch;
-        let empty = || {
-            // As a vector: Burn aligns the rows of what it makes on CUDA.
-            let options = (&k.device(), k.dtype());
-            Tensor::<1>::zeros([batch * capacity * columns], options).reshape([batch, capacity, columns])
-        };
+        let empty = || device::zeros([batch, capacity, columns], (&k.device(), k.dtype()));
         let Kept { keys, values, tokens: before } =
             kept.take().unwrap_or_else(|| Kept { keys: empty(), values: empty(), tokens: 0 });
         let tokens = before + new;
