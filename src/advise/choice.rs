@@ -48,7 +48,7 @@ impl Advice {
         Self { fitting, others, limits }
     }
 
-    /// The best of a group: of those that are about as fast as the fastest the one that changes least, moves least and needs the
+    /// The best of a group: of those that are about as fast as the fastest the one that moves least, changes least and needs the
     /// least memory, in steps of a tenth.
     pub fn best(&self, fidelity: Fidelity) -> Option<&Plan> {
         best(self.fitting.iter().filter(|plan| plan.fidelity == fidelity))
@@ -136,7 +136,7 @@ fn best<'p>(plans: impl Iterator<Item = &'p Plan>) -> Option<&'p Plan> {
     near.min_by_key(|plan| {
         let on_host = plan.cell.offload.optimizer == Memory::Host;
         let time = (plan.seconds().unwrap_or_default() * 1e9) as u64;
-        (lacking_bits(&plan.cell), on_host, size(plan.memory()), time)
+        (on_host, lacking_bits(&plan.cell), size(plan.memory()), time)
     })
 }
 

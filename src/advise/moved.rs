@@ -55,10 +55,10 @@ fn bus(rates: &Rates) -> [f64; 3] {
 }
 
 /// Bytes per second that a thread of the host updates where moments have few bits, whose codes or rounding take longer than
-/// memory: in 8 bits 0.88 s for 1.6 and 3.5 to 3.8 s for 7.6 billion parameters on 14 threads; in 16 bits 1.56 times as many, as
-/// on an AMD EPYC.
+/// memory, as on 14 threads: in 8 bits 0.88 s for 1.6 and 3.5 to 3.8 s for 7.6 billion parameters, in 16 bits 0.67 to 0.69 s
+/// for 1.5 billion.
 const EIGHT_BITS: f64 = 2.4e9;
-const SIXTEEN_BITS: f64 = 3.7e9;
+const SIXTEEN_BITS: f64 = 3.2e9;
 
 /// Seconds of an update that come after backward, apart from the device's work: of one on the host, or of the copies of blocks
 /// that move to one on the device.

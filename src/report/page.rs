@@ -4,6 +4,7 @@ use super::interval::{Ratio, with_half_width};
 use super::learning::is_evaluated;
 use super::prelude::*;
 use super::statistics::half_width;
+use super::table::budgets;
 use super::verdict::Verdict;
 use super::{answers, labels, limits};
 use crate::common::text::{self, counted, sentence};
@@ -18,14 +19,15 @@ const WAITS: &str = "*";
 const AT_EDGE: &str = "†";
 
 /// The methods of the table: at the compared size those that the answer names and the first of the others, in the recipe's order;
-/// each size where no methods are compared; the rungs of a ladder.
+/// each size where no methods are compared, or where memory limits are; the rungs of a ladder.
 pub fn shown(comparison: &Comparison) -> Vec<Group> {
     let mut groups = comparison.chosen();
     groups.sort_by_key(|group| group.lines[0]);
     let verdict = Verdict::new(comparison).filter(|_| !is_ladder(comparison));
     if let Some(verdict) = verdict {
         let problem = verdict.problem;
-        if groups.iter().filter(|group| group.problem == problem).count() > 1 {
+        let at_one = groups.iter().filter(|group| group.problem == problem).count() > 1;
+        if at_one && budgets(comparison.recipe).is_empty() {
             groups.retain(|group| group.problem == problem);
         }
         let named = verdict.named();

@@ -15,6 +15,7 @@ use super::prelude::*;
 use super::tried::Tried;
 use crate::recipe::{Recipe, keys};
 use crate::row::Record;
+pub use arrange::budgets;
 
 /// The size that distinguishes results of several devices. No recipe has it.
 pub const DEVICE_NAME: &str = "device name";

@@ -1,6 +1,7 @@
 //! [`Verdict`]: the answer to a recipe's question in at most three sentences, from rows alone: what each method costs and
 //! saves against the baseline of its precision, and from which size it pays.
 
+mod budgets;
 mod class;
 
 use std::collections::BTreeMap;
@@ -41,7 +42,9 @@ impl<'c> Verdict<'c> {
     /// At most three sentences.
     pub fn sentences(&self) -> Vec<String> {
         let mut out = outcome::sentences(self.comparison, &self.of_problem().collect_vec());
-        if self.comparison.recipe.report.ladder.is_empty() {
+        if let Some(within) = self.within_budgets() {
+            out.extend(within);
+        } else if self.comparison.recipe.report.ladder.is_empty() {
             let more = match self.classes.as_slice() {
                 _ if self.comparison.compares_samplers() => self.smallest().into_iter().collect(),
                 [] => self.alone().into_iter().collect(),
@@ -62,6 +65,9 @@ impl<'c> Verdict<'c> {
 
     /// The groups that an answer names, by their first lines: baselines first.
     pub fn named(&self) -> Vec<usize> {
+        if let Some(named) = self.named_within_budgets() {
+            return named;
+        }
         let bases = self.classes.iter().map(|class| class.base.lines[0]);
         let rivals = self.classes.iter().flat_map(|class| {
             let front = class.front();

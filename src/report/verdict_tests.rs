@@ -177,3 +177,28 @@ fn a_single_row_has_an_answer_and_failed_rows_have_none() {
     let comparison = Comparison::new(&recipe, &failed);
     assert!(Verdict::new(&comparison).is_none());
 }
+
+/// Adapters are faster within each limit; all parameters fit into the larger alone.
+#[test]
+fn of_several_memory_limits_an_answer_has_the_fastest_within_the_ends() {
+    let recipe = language_recipe(
+        "[[grid]]\n\"train.batch_size\" = [2, 4]\n\"tuning.method\" = \"bitfit\"\n\"measure.memory_limit\" = \"1 GiB\"\n\
+         [[grid]]\n\"train.batch_size\" = [2, 4]\n\"tuning.method\" = [\"full\", \"adapter\"]\n\"measure.memory_limit\" = \"2 GiB\"\n",
+    );
+    let of = |cell: &Cell| {
+        let faster = if cell.tuning.is_full() { 1.0 } else { 0.5 };
+        (0.001 * cell.train.batch_size as f64 * faster, 20 << 20)
+    };
+    let rows = rows(&recipe, 3, of);
+    assert_eq!(
+        said(&recipe, &rows),
+        [
+            "Batch size 2: at most 2,048,000 tokens/s within 1.00 GiB and 2,048,000 tokens/s within 2.00 GiB; of all parameters \
+             1,024,000 tokens/s within 2.00 GiB.",
+            "Batch size 4: at most 1,024,000 tokens/s within 1.00 GiB and 1,024,000 tokens/s within 2.00 GiB; of all parameters \
+             512,000 tokens/s within 2.00 GiB.",
+        ]
+    );
+    let comparison = Comparison::new(&recipe, &rows);
+    assert_eq!(super::super::page::shown(&comparison).len(), 6, "those of both sizes");
+}

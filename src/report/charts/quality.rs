@@ -57,7 +57,7 @@ pub fn quality(comparison: &Comparison) -> Result<Vec<Chart>> {
         .panel(time, loss(over_time), |canvas, area| draw_over_time(canvas, area, &learners, over_time.1))
         .panel(bytes, loss(over_memory), |canvas, area| {
             let place = |of: &Learner| (of.memory / size, of.end().1);
-            draw_ends(canvas, area, &learners, &place, over_memory.1)
+            draw_ends(canvas, area, (&learners, &place), over_memory.1, Taken::default())
         });
     let of_seeds =
         medians_of(learners.iter().map(|of| of.seeds)).map_or(String::new(), |of| format!(", {of}"));
@@ -66,7 +66,7 @@ pub fn quality(comparison: &Comparison) -> Result<Vec<Chart>> {
          left and below is better."
     );
     if learners.iter().any(|of| of.end().1 > over_memory.1) {
-        caption += " A method that ends above a panel stands at its upper edge.";
+        caption += " A method that ends above a panel stands at its upper edge with its loss.";
     }
     Ok(vec![plot.chart(caption)?])
 }
@@ -101,26 +101,33 @@ fn range(learners: &[Learner], far: f64) -> (f64, f64) {
 }
 
 fn draw_over_time(canvas: &Canvas, area: &Area, learners: &[Learner], limit: f64) -> Result {
+    let mut taken = Taken::default();
     for Learner { sign, curve, .. } in learners {
-        canvas.curve(*sign, &within(area, curve, limit), 1)?;
+        let points = within(area, curve, limit);
+        canvas.curve(*sign, &points, 1)?;
+        taken.line(&points);
     }
-    draw_ends(canvas, area, learners, &Learner::end, limit)
+    draw_ends(canvas, area, (learners, &Learner::end), limit, taken)
 }
 
-/// A marker at each method's end.
+/// A marker at each method's end, with its loss where that is above the limit.
 fn draw_ends(
     canvas: &Canvas,
     area: &Area,
-    learners: &[Learner],
-    place: &dyn Fn(&Learner) -> (f64, f64),
+    (learners, place): (&[Learner], &dyn Fn(&Learner) -> (f64, f64)),
     limit: f64,
+    mut taken: Taken,
 ) -> Result {
-    for of in learners {
-        let (x, loss) = place(of);
-        let at = area.at(x, loss.min(limit));
+    let ends = learners.iter().map(|of| (of, area.at(place(of).0, of.end().1.min(limit)))).collect_vec();
+    ends.iter().for_each(|(_, at)| taken.marker(*at));
+    for (of, at) in ends {
         canvas.marker(of.sign, at, 5)?;
-        let after = of.end().0;
-        canvas.hover_at(at, &format!("{}: {} after {} s", of.name, significant(loss), significant(after)));
+        let (after, loss) = of.end();
+        let text = significant(loss);
+        canvas.hover_at(at, &format!("{}: {text} after {} s", of.name, significant(after)));
+        if loss > limit {
+            taken.name(canvas, area, &text, (of.sign, at))?;
+        }
     }
     Ok(())
 }
@@ -158,6 +165,12 @@ mod tests {
         let [chart] = &draw(&rows)[..] else { panic!("one chart") };
         assert_eq!(chart.name, "quality");
         assert!(chart.caption.contains("stands at its upper edge"), "{}", chart.caption);
+        assert_eq!(
+            chart.svg.matches(">\n9.00\n<").count(),
+            2,
+            "its loss stands beside it in both panels: {}",
+            chart.svg
+        );
         assert!(draw(&rows[..2]).is_empty(), "two are read from the table");
         let comparison = Comparison::new(&recipe, &rows);
         let groups = comparison.chosen();

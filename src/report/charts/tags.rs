@@ -25,12 +25,16 @@ impl Taken {
         self.0.push([x - 7, y - 7, x + 7, y + 7]);
     }
 
-    /// A line through these points.
+    /// A line through these points, in short pieces: a box around a long one would take what it only passes.
     pub fn line(&mut self, points: &[(i32, i32)]) {
-        let between = |(a, b): (&(i32, i32), &(i32, i32))| {
-            [a.0.min(b.0) - 1, a.1.min(b.1) - 1, a.0.max(b.0) + 1, a.1.max(b.1) + 1]
-        };
-        self.0.extend(points.iter().zip(points.iter().skip(1)).map(between));
+        for (a, b) in points.iter().tuple_windows() {
+            let pieces = (a.0.abs_diff(b.0).max(a.1.abs_diff(b.1)) / 8 + 1) as i32;
+            let at = |i: i32| (a.0 + (b.0 - a.0) * i / pieces, a.1 + (b.1 - a.1) * i / pieces);
+            let around = |(a, b): ((i32, i32), (i32, i32))| {
+                [a.0.min(b.0) - 1, a.1.min(b.1) - 1, a.0.max(b.0) + 1, a.1.max(b.1) + 1]
+            };
+            self.0.extend((0..=pieces).map(at).tuple_windows().map(around));
+        }
     }
 
     /// Writes a name beside a marker, the nearest place that is free; none where none is.

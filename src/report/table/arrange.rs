@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{CellShape, Comparison, DEVICE_NAME};
+use crate::common::Bytes;
 use crate::keys::is_within;
 use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
@@ -49,7 +50,11 @@ impl<'a> Comparison<'a> {
         let is_selected = |settings| matches(settings, &recipe.report.baseline);
         let any = !recipe.report.baseline.is_empty();
         let selected: Vec<bool> = settings.iter().map(|settings| any && is_selected(settings)).collect();
-        let baselines = nearest_baselines(&selected, &shape_of, &of_methods);
+        let baselines = match budgets(recipe).is_empty() {
+            true => nearest_baselines(&selected, &shape_of, &of_methods),
+            // Ways within different limits: none of them is the one to compare with.
+            false => vec![None; settings.len()],
+        };
         let lines = lines(recipe, rows, settings, [shape_of, method_of], &baselines);
         let (frame, verified) = (Frame::of_cells(&lines), Vec::new());
         let tried = Tried::new(&lines, &sizes, &frame);
@@ -121,6 +126,15 @@ fn with_proven_rates(lines: &mut [Line]) {
             line.ceilings.both_ways = line.ceilings.both_ways.map(|both| both.max(*rate));
         }
     }
+}
+
+/// The limits of device memory, rising, where every cell has one, they differ, and no baseline is named.
+pub fn budgets(recipe: &Recipe) -> Vec<Bytes> {
+    let limits = recipe.cells.iter().map(|cell| cell.measure.memory_limit);
+    let limits: Option<Vec<Bytes>> =
+        limits.collect::<Option<_>>().filter(|_| recipe.report.baseline.is_empty());
+    let limits = limits.unwrap_or_default().into_iter().sorted().dedup().collect_vec();
+    if limits.len() > 1 { limits } else { Vec::new() }
 }
 
 /// What the time and memory of unlike methods also differ by: the types of numbers, the optimizer, and where its state is.
