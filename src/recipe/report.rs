@@ -16,7 +16,8 @@ use crate::keys::{Settings, nearest};
 #[serde(deny_unknown_fields, default)]
 pub struct ReportConfig {
     /// Settings that mark the method every other one is compared with, at equal sizes: of several such cells the one with
-    /// the most equal settings. A size among them is compared across. Empty: the first cell of each size.
+    /// the most equal settings. A size among them is compared across. Empty: the first cell of each size,
+    /// and none where all cells have memory limits that differ.
     pub baseline: BTreeMap<String, Value>,
     /// Results published elsewhere, shown next to ours.
     pub published: Vec<Published>,

@@ -23,7 +23,7 @@ pub const KEYS: [(&str, &str); 10] = [
         "report.baseline",
         "Dotted keys and values of the method that every other one is compared with, at equal sizes: of \
          several such cells the one with the most equal settings. A size among the keys is compared across. Else the first \
-         cell of each size.",
+         cell of each size, and none where all cells have memory limits that differ.",
     ),
     (
         "report.published",

@@ -26,6 +26,9 @@ struct Learner {
     memory: f64,
 }
 
+/// Where a method's end stands in a panel.
+type Place<'p> = dyn Fn(&Learner) -> (f64, f64) + 'p;
+
 impl Learner {
     fn end(&self) -> (f64, f64) {
         *self.curve.last().expect("evaluated")
@@ -114,7 +117,7 @@ fn draw_over_time(canvas: &Canvas, area: &Area, learners: &[Learner], limit: f64
 fn draw_ends(
     canvas: &Canvas,
     area: &Area,
-    (learners, place): (&[Learner], &dyn Fn(&Learner) -> (f64, f64)),
+    (learners, place): (&[Learner], &Place),
     limit: f64,
     mut taken: Taken,
 ) -> Result {
