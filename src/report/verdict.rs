@@ -78,11 +78,13 @@ impl<'c> Verdict<'c> {
 
     /// `at batch size 16, `; empty where there is one size.
     fn at(&self) -> String {
-        let label = self.comparison.problem_label(self.problem);
-        match self.comparison.problems() == 1 || label.is_empty() {
-            true => String::new(),
-            false => format!("at {label}, "),
-        }
+        self.size(self.problem).map_or(String::new(), |label| format!("at {label}, "))
+    }
+
+    /// A size among several.
+    fn size(&self, problem: usize) -> Option<String> {
+        let label = self.comparison.problem_label(problem);
+        (self.comparison.problems() > 1 && !label.is_empty()).then_some(label)
     }
 
     /// The cost of the least memory, what saves some at no or little cost, and which to take or what other sizes show.

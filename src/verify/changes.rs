@@ -1,6 +1,6 @@
 //! [`Changes`]: what optimizer steps changed of each parameter, compared with what they changed of a reference's.
 
-use super::check::{Comparison, Difference, ROUNDING_LEVEL, rounding_allowed};
+use super::check::{Comparison, Difference, ROUNDING_LEVEL};
 use super::{Golden, Kind, ReferenceTensor};
 use crate::common::Compute;
 use crate::params::named::Named;
@@ -77,8 +77,8 @@ impl Changes<'_> {
         if compute != Compute::Fp32 {
             return Ok(closely);
         }
-        // Smaller ones too, by the absolute bound alone, unless they are no larger than what rounding makes of 0.
+        // Smaller ones too, by the absolute bound alone.
         let Difference { relative, relative_allowed, .. } = closely;
-        Ok(Difference { relative, relative_allowed, ..compared(&above(rounding_allowed(compute))) })
+        Ok(Difference { relative, relative_allowed, ..compared(&above(ROUNDING_LEVEL)) })
     }
 }

@@ -122,7 +122,7 @@ pub const ROUNDING_LEVEL: f64 = 1e-7;
 
 /// What such a gradient may differ by: as much as rounding makes of 0. For the keys' biases of the committed
 /// GPT-2 that is 3.5e-9 in fp32 on the CPU, where the table allows other gradients 1e-4, and 5e-5 in bf16.
-pub fn rounding_allowed(compute: Compute) -> f64 {
+fn rounding_allowed(compute: Compute) -> f64 {
     match compute {
         Compute::Fp32 => 1e-6,
         Compute::Tf32 | Compute::Fp16 => 2e-5,

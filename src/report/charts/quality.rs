@@ -26,9 +26,6 @@ struct Learner {
     memory: f64,
 }
 
-/// Where a method's end stands in a panel.
-type Place<'p> = dyn Fn(&Learner) -> (f64, f64) + 'p;
-
 impl Learner {
     fn end(&self) -> (f64, f64) {
         *self.curve.last().expect("evaluated")
@@ -59,8 +56,8 @@ pub fn quality(comparison: &Comparison) -> Result<Vec<Chart>> {
     let plot = Plot::new("quality", "What is learned in the same time and memory", legend, 230)
         .panel(time, loss(over_time), |canvas, area| draw_over_time(canvas, area, &learners, over_time.1))
         .panel(bytes, loss(over_memory), |canvas, area| {
-            let place = |of: &Learner| (of.memory / size, of.end().1);
-            draw_ends(canvas, area, (&learners, &place), over_memory.1, Taken::default())
+            let ends = learners.iter().map(|of| (of, of.memory / size));
+            draw_ends(canvas, area, ends.collect(), over_memory.1, Taken::default())
         });
     let of_seeds =
         medians_of(learners.iter().map(|of| of.seeds)).map_or(String::new(), |of| format!(", {of}"));
@@ -110,18 +107,18 @@ fn draw_over_time(canvas: &Canvas, area: &Area, learners: &[Learner], limit: f64
         canvas.curve(*sign, &points, 1)?;
         taken.line(&points);
     }
-    draw_ends(canvas, area, (learners, &Learner::end), limit, taken)
+    draw_ends(canvas, area, learners.iter().map(|of| (of, of.end().0)).collect(), limit, taken)
 }
 
-/// A marker at each method's end, with its loss where that is above the limit.
+/// A marker at the end of each method with its x, and its loss where that is above the limit.
 fn draw_ends(
     canvas: &Canvas,
     area: &Area,
-    (learners, place): (&[Learner], &Place),
+    ends: Vec<(&Learner, f64)>,
     limit: f64,
     mut taken: Taken,
 ) -> Result {
-    let ends = learners.iter().map(|of| (of, area.at(place(of).0, of.end().1.min(limit)))).collect_vec();
+    let ends = ends.into_iter().map(|(of, x)| (of, area.at(x, of.end().1.min(limit)))).collect_vec();
     ends.iter().for_each(|(_, at)| taken.marker(*at));
     for (of, at) in ends {
         canvas.marker(of.sign, at, 5)?;

@@ -128,11 +128,12 @@ fn with_proven_rates(lines: &mut [Line]) {
     }
 }
 
-/// The limits of device memory, rising, where every cell has one, they differ, and no baseline is named.
+/// The limits of device memory, rising, where every cell has one, they differ, and neither a baseline nor a ladder says what a
+/// cell is compared with.
 pub fn budgets(recipe: &Recipe) -> Vec<Bytes> {
+    let is_free = recipe.report.baseline.is_empty() && recipe.report.ladder.is_empty();
     let limits = recipe.cells.iter().map(|cell| cell.measure.memory_limit);
-    let limits: Option<Vec<Bytes>> =
-        limits.collect::<Option<_>>().filter(|_| recipe.report.baseline.is_empty());
+    let limits: Option<Vec<Bytes>> = limits.collect::<Option<_>>().filter(|_| is_free);
     let limits = limits.unwrap_or_default().into_iter().sorted().dedup().collect_vec();
     if limits.len() > 1 { limits } else { Vec::new() }
 }

@@ -26,9 +26,7 @@ impl Verdict<'_> {
             let [all, whole] = [said(0), said(1)];
             let whole = Some(whole).filter(|whole| *whole != all && !whole.is_empty());
             let whole = whole.map_or(String::new(), |whole| format!("; of all parameters {whole}"));
-            let label = self.comparison.problem_label(*problem);
-            let at =
-                if self.groups.len() == 1 || label.is_empty() { String::new() } else { format!("{label}: ") };
+            let at = self.size(*problem).map_or(String::new(), |label| format!("{label}: "));
             format!("{at}at most {all}{whole}.")
         };
         Some(self.groups.iter().take(MOST).map(of_size).collect())
